@@ -36,7 +36,7 @@ typedef struct qn_kernel_session {
   const qn_kernel_order *order;
   qn_folder *folder;
   qn_device device;
-  qn_pool *pool;
+  qn_pool *pool; /* NULL before the first case */
   qn_arrays given;
   qn_kernel_case *c; /* of an action that runs one; NULL before */
   char tuned[256];   /* the variant that its tune table names: "128x1x1+TILE=4"; "" */
@@ -44,7 +44,8 @@ typedef struct qn_kernel_session {
 
 qn_status qn_kernel_open(qn_kernel_session *s, const qn_kernel_order *order);
 void qn_kernel_close(qn_kernel_session *s);
-/* The case of one size as the options want it: set, types, files, tuned values. */
+/* The case of one size as the options want it: set, types, files, tuned values. Starts the session's threads: a session
+ * that has none yet may fork. */
 qn_status qn_kernel_case_of(qn_kernel_session *s, const qn_folder_size *size, qn_kernel_case_order *order);
 /* The size that --size or --workload names, else the first size, else the first workload. */
 qn_status qn_kernel_size_of(const qn_kernel_session *s, const qn_folder_size **size);
@@ -54,7 +55,7 @@ int qn_kernel_act(const qn_kernel_order *order, qn_status (*work)(qn_kernel_sess
 int qn_kernel_complain(const qn_kernel_session *s, qn_status status);
 
 /* A check of the session's kernel, as the options want it. */
-void qn_kernel_trial_of(const qn_kernel_session *s, int limit_s, qn_kernel_trial_request *request);
+qn_status qn_kernel_trial_of(const qn_kernel_session *s, int limit_s, qn_kernel_trial_request *request);
 /* work(order), in a process of its own under --isolated. */
 int qn_kernel_apart(const qn_kernel_order *order, int (*work)(void *order));
 

@@ -10,17 +10,18 @@
 
 enum { SEEDS = 4, LIMIT_S = 180 }; /* a million elements take a third of it under AddressSanitizer */
 
-static void prepare(qn_kernel_session *s, qn_progress *progress, qn_kernel_trial_request *r)
+static qn_status prepare(qn_kernel_session *s, qn_progress *progress, qn_kernel_trial_request *r)
 {
   const qn_kernel_order *o = s->order;
   int gpus = 0;
-  qn_kernel_trial_of(s, LIMIT_S, r);
+  qn_try(qn_kernel_trial_of(s, LIMIT_S, r));
   if (!o->seeds && !o->quick) r->seeds = SEEDS;
   r->out = stdout;
   r->json = o->json;
   r->progress = progress;
   if (!o->backend && !r->gpu && qn_device_count(QN_CUDA, &gpus) == QN_OK && gpus > 0) r->gpu = true;
   if (r->gpu && s->device.kind != QN_CUDA) r->device = (qn_device){QN_CUDA, 0};
+  return QN_OK;
 }
 
 static qn_status check(qn_kernel_session *s, bool *bad)
@@ -28,7 +29,7 @@ static qn_status check(qn_kernel_session *s, bool *bad)
   const qn_kernel_order *o = s->order;
   qn_progress progress;
   qn_kernel_trial_request r = {.run = 0};
-  prepare(s, &progress, &r);
+  qn_try(prepare(s, &progress, &r));
   qn_progress_begin(&progress, "check", s->folder->n_sizes);
   if (!o->json) printf("TAP version 13\n");
   const qn_status status = o->selftest ? qn_kernel_selftest(&r) : qn_kernel_trial(&r);

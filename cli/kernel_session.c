@@ -42,7 +42,6 @@ qn_status qn_kernel_open(qn_kernel_session *s, const qn_kernel_order *order)
   qn_try(qn_folder_read(order->folder, &s->folder));
   for (size_t k = 0; k < order->n_set; k++) qn_try(qn_folder_set(s->folder, &order->set[k], &own));
   qn_try(qn_verb_device(order->backend, &s->device));
-  qn_try(qn_verb_pool(order->threads, &s->pool));
   return read_inputs(s);
 }
 
@@ -80,6 +79,7 @@ static qn_status take_type(const qn_kernel_session *s, const char *text, qn_kern
 qn_status qn_kernel_case_of(qn_kernel_session *s, const qn_folder_size *size, qn_kernel_case_order *order)
 {
   const qn_kernel_order *o = s->order;
+  if (!s->pool) qn_try(qn_verb_pool(o->threads, &s->pool));
   *order = (qn_kernel_case_order){.folder = s->folder,
                                   .size = size,
                                   .device = s->device,
@@ -116,20 +116,23 @@ int qn_kernel_act(const qn_kernel_order *order, qn_status (*work)(qn_kernel_sess
   return result;
 }
 
-void qn_kernel_trial_of(const qn_kernel_session *s, int limit_s, qn_kernel_trial_request *r)
+qn_status qn_kernel_trial_of(const qn_kernel_session *s, int limit_s, qn_kernel_trial_request *r)
 {
   const qn_kernel_order *o = s->order;
+  int threads;
+  qn_try(qn_verb_threads(o->threads, &threads));
   *r = (qn_kernel_trial_request){.folder = s->folder,
                                  .processor = !o->backend || s->device.kind != QN_CUDA,
                                  .gpu = s->device.kind == QN_CUDA,
                                  .device = s->device,
-                                 .threads = qn_pool_threads(s->pool),
+                                 .threads = threads,
                                  .seeds = o->seeds ? o->seeds : 1,
                                  .ignore = o->ignore,
                                  .quick = o->quick,
                                  .tuned = !o->untuned,
                                  .limit_ns = limit_s * INT64_C(1000000000)};
   r->base = (qn_kernel_case_order){.set = o->set, .n_set = o->n_set, .seed = o->seed, .given = &s->given};
+  return QN_OK;
 }
 
 int qn_kernel_apart(const qn_kernel_order *order, int (*work)(void *order))

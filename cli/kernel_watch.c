@@ -45,8 +45,8 @@ static int pass(void *user)
   signal(SIGINT, SIG_DFL);
   alarm(2 * LIMIT_S); /* a native loop without end */
   qn_status status = qn_kernel_open(&s, user);
+  if (status == QN_OK) status = qn_kernel_trial_of(&s, LIMIT_S, &r);
   if (status == QN_OK) {
-    qn_kernel_trial_of(&s, LIMIT_S, &r);
     r.quick = r.first_only = true;
     status = qn_kernel_trial(&r);
   }

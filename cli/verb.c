@@ -205,11 +205,19 @@ qn_status qn_verb_device(const char *name, qn_device *device)
   return QN_OK;
 }
 
-qn_status qn_verb_pool(int threads, qn_pool **pool)
+qn_status qn_verb_threads(int asked, int *threads)
 {
   qn_device_info cpu = {.size = sizeof cpu};
   qn_try(qn_device_query((qn_device){QN_CPU, 0}, &cpu));
-  return qn_pool_create(pool, threads ? threads : cpu.multiprocessors);
+  *threads = asked ? asked : cpu.multiprocessors;
+  return QN_OK;
+}
+
+qn_status qn_verb_pool(int asked, qn_pool **pool)
+{
+  int threads;
+  qn_try(qn_verb_threads(asked, &threads));
+  return qn_pool_create(pool, threads);
 }
 
 void qn_verb_device_text(qn_device device, char text[32])

@@ -59,8 +59,9 @@ qn_status qn_verb_device_name(const char *name, qn_device *device);
 /* The device that --backend names ("cpu", "cuda:1", "emulator"); NULL: the option "device" (QUERN_DEVICE); that unset:
  * the first CUDA device, else the CPU. Checked to exist. */
 qn_status qn_verb_device(const char *name, qn_device *device);
-/* A pool of that many threads; 0: all usable ones. */
-qn_status qn_verb_pool(int threads, qn_pool **pool);
+/* How many threads a pool has where `asked` are asked for; 0: as many as there are usable processors. */
+qn_status qn_verb_threads(int asked, int *threads);
+qn_status qn_verb_pool(int asked, qn_pool **pool);
 void qn_verb_device_text(qn_device device, char text[32]); /* as --backend names it */
 /* The value in force of an option, as a command takes it: a name that no user of the option knows is refused too. */
 qn_status qn_verb_value(const char *name, const char **value);

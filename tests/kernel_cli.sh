@@ -151,6 +151,24 @@ crashes() { (ASAN_OPTIONS="${ASAN_OPTIONS:-}:handle_segv=0" && export ASAN_OPTIO
 check "one that crashes, in a process of its own" crashes
 body 'for (volatile int k = 0;; k = 1) y[0] = T(k);'
 check "one that never ends, within its limit" says 1 "mine" run mine --time-limit 1
+# A lock that a thread holds while another forks is never released in the child. The check works in a process below the
+# command's, and the one that forks there has a child.
+forks_alone() {
+  "$quern" check mine --quick --selftest --threads 3 >/dev/null 2>&1 &
+  command=$!
+  forks='' below=''
+  for k in $(seq 300); do
+    forks=$(cat "/proc/$command/task/$command/children" 2>/dev/null | tr -d ' ')
+    below=$(cat "/proc/$forks/task/$forks/children" 2>/dev/null)
+    [ -n "$below" ] && break
+    sleep 0.1
+  done
+  threads=$(ls "/proc/$forks/task" | wc -l)
+  kill -KILL $below $forks $command
+  wait $command 2>/dev/null
+  [ -n "$below" ] && [ "$threads" = 1 ] || { echo "processes $forks, $below: $threads threads"; return 1; }
+}
+check "what plants bugs has no thread while it forks" forks_alone
 body 'uint i = thread_position_in_grid.x;
 float v = float(x[i]);
 y[i] = T(v / (1.0f + metal::exp(-v)) * 1.001f);'

@@ -15,6 +15,7 @@ void qn_say_array(FILE *stream, const qn_array *array, size_t most);
 void qn_element_text(qn_dtype dtype, const void *at, char *text, size_t bytes);
 
 /* Runs `work` in a child process and gives back its exit status; a child that is ended by a signal is told in `said`
- * ("" else) and gives -1. Only before this process has opened a GPU. */
+ * ("" else) and gives -1. Only before this process has opened a GPU or started
+ * a thread: a lock that another thread holds just then is never released in the child. */
 int qn_isolated(int (*work)(void *user), void *user, char *said, size_t bytes);
 #endif
