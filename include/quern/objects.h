@@ -67,8 +67,9 @@ typedef struct qn_torch_objects {
   void *guards[QN_PYTHON_GUARDS]; /* functions of no arguments: true where a call must go another way; NULL ends them */
   void *forward_ad;               /* the module */
   void *is_grad_enabled, *pool;   /* functions of no arguments */
-  void *is_neg, *is_inference;    /* of a tensor */
-  void *count_write, *empty_like; /* likewise */
+  void *is_neg;                   /* of a tensor */
+  void *count_writes;             /* of a tuple of tensors */
+  void *empty_like;               /* of a tensor */
   void *raw_stream;               /* of a device's number */
   qn_python_dtype dtypes[QN_PYTHON_DTYPES];
 } qn_torch_objects;
@@ -96,9 +97,10 @@ typedef struct qn_fast_source {
   void *check;       /* a function of a status, which raises the exception for it */
 } qn_fast_source;
 
-/* callable: a new reference to a function of one array or None a role, the words' values, and a stream. It returns the
- * arrays of `results`, several as a tuple, or None, or NotImplemented where the call is out of the ordinary or would be
- * refused: then nothing has happened. A failure of the device or the launch is raised. The interpreter's lock is held.
+/* callable: a new reference to a function of one array, a list or tuple of them, or None a role, the words' values, and
+ * a stream; lists have as many arrays each, and no results are made of them. It returns the arrays of `results`,
+ * several as a tuple, or None, or NotImplemented where the call is out of the ordinary or would be refused: then
+ * nothing has happened. A failure of the device or the launch is raised. The interpreter's lock is held.
  */
 QN_API qn_status qn_fast_create(const qn_fast_source *source, void **callable);
 

@@ -10,13 +10,14 @@ import operator
 import re
 import sys
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from ctypes import byref, sizeof
 
 from . import _abi, _arrays, _fast, _signature, _streams, _threads
 from ._columns import Column, Group, check_overlap, groups_of
 from ._library import lib
 from ._ops import ANY_TYPE, PERHAPS, Op, Param, op
+from ._versions import count_writes
 from ._workspace import Workspace
 
 _EXEC_BYTES = sizeof(_abi.Exec)
@@ -195,8 +196,7 @@ class Call:
         finally:
             for step in steps:
                 step.close()
-        if "torch" in sys.modules:
-            _count_writes(columns, groups)
+        count_writes(_written(columns, groups))
 
 
 class _Step:
@@ -273,17 +273,13 @@ def _given(word: _signature.Keyword, argument: object) -> int | None:
     return PERHAPS if in_part else ANY_TYPE
 
 
-def _count_writes(columns: Sequence[Column | None], groups: Sequence[Group]) -> None:
-    """Autograd must know that tensors have changed, and of no others. (Inference tensors count nothing.)"""
-    torch = sys.modules["torch"]
+def _written(columns: Sequence[Column | None], groups: Sequence[Group]) -> Iterator[object]:
+    """The arrays that a call has changed."""
     for group in groups:
         for column, written in zip(columns, group.written):
-            if column is None or not written:
-                continue
-            arrays = column.arrays
-            for tensor in arrays if group.places is None else [arrays[k] for k in group.places]:
-                if isinstance(tensor, torch.Tensor) and not tensor.is_inference():
-                    torch.autograd.graph.increment_version(tensor)
+            if column is not None and written:
+                arrays = column.arrays
+                yield from arrays if group.places is None else [arrays[k] for k in group.places]
 
 
 # ---- the function ----

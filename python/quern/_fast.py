@@ -13,6 +13,7 @@ from . import _abi, _streams, _threads
 from ._library import DTYPES, check, compare, declare, lib, path, pylib
 from ._ops import Op
 from ._signature import keywords
+from ._versions import counter
 
 _MOST_DTYPES = 32
 _STORAGE = {"f32": "float32", "bf16": "bfloat16", "f16": "float16", "f64": "float64", "f8e4m3": "float8_e4m3fn"}
@@ -36,8 +37,8 @@ class _Torch(ctypes.Structure):
     _fields_ = [
         *((name, ctypes.c_void_p) for name in ("tensor", "parameter", "size", "table")),
         ("guards", ctypes.c_void_p * 8),
-        *((name, ctypes.c_void_p) for name in ("forward_ad", "is_grad_enabled", "pool", "is_neg", "is_inference")),
-        *((name, ctypes.c_void_p) for name in ("count_write", "empty_like", "raw_stream")),
+        *((name, ctypes.c_void_p) for name in ("forward_ad", "is_grad_enabled", "pool", "is_neg")),
+        *((name, ctypes.c_void_p) for name in ("count_writes", "empty_like", "raw_stream")),
         ("dtypes", _Dtype * _MOST_DTYPES),
     ]
 
@@ -185,8 +186,7 @@ def _bind_torch(torch) -> None:
                 torch.is_grad_enabled,
                 lambda: _threads.pool_for("torch"),
                 torch.Tensor.is_neg,
-                torch.Tensor.is_inference,
-                torch.autograd.graph.increment_version,
+                counter(torch),
                 torch.empty_like,
                 getattr(inner, "_cuda_getCurrentRawStream", _streams.of_torch),
             ),

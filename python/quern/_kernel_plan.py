@@ -13,6 +13,7 @@ from . import _arrays, _threads
 from . import _kernel_abi as abi
 from . import _kernel_values as values
 from ._abi import Device, Exec, Tensor, sized
+from ._versions import count_writes
 from ._workspace import Workspace
 
 _address = ctypes.addressof
@@ -142,10 +143,7 @@ class Plan:
         return results
 
     def count_writes(self, results: list) -> None:
-        torch = sys.modules["torch"]
-        for maker, tensor in zip(self.makers, results):
-            if maker is None and isinstance(tensor, torch.Tensor) and not tensor.is_inference():
-                torch.autograd.graph.increment_version(tensor)
+        count_writes(result for maker, result in zip(self.makers, results) if maker is None)
 
     # ---- outputs ----
     def _maker(self, want: Wanted) -> Callable[[], tuple[object, int]] | None:

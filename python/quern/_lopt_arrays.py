@@ -11,11 +11,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from . import _arrays, _lopt, _lopt_weights, _streams, _threads
-from ._call import _count_writes, _framework
+from ._call import _framework, _written
 from ._columns import Column, Group
 from ._library import DTYPES
 from ._ops import Role
 from ._tensors import Tensors
+from ._versions import count_writes
 from ._workspace import Workspace
 
 _F32 = DTYPES["f32"]
@@ -280,8 +281,7 @@ class Learned:
         self._took()
         self._state = states
         self.steps += 1
-        if "torch" in sys.modules:
-            _count_writes(columns, [group])
+        count_writes(_written(columns, [group]))
 
     def _call(
         self, group: Group, columns: list[Column], besides, device, order: _streams.Order, options, factors

@@ -156,6 +156,46 @@ def in_place(rng, pool):
     return rng.choice([quern.swiglu_, quern.lion_]), made, {} if rng.random() < 0.8 else {"stream": rng.choice([0, 1])}
 
 
+def lists(rng, pool):
+    """Lists, tuples and single ones, mostly of as many arrays; one may stand in several."""
+    odds, n = rng.choice([0.0, 0.05, 0.3]), rng.choice([1, 1, 2, 3, 5])
+    usual = rng.choice([["whole"], ["rows"], ["whole", "flat", "half"]])
+    made = []
+    for k in range(4 if rng.random() < 0.1 else 3):
+        length = n if rng.random() < 0.9 else rng.choice([0, 1, n + 1])
+        arrays = [draw(rng, pool, usual[at % len(usual)], odds) for at in range(length)]
+        if rng.random() < 0.9:
+            arrays = [copy(one) for one in arrays]
+        made.append(rng.choice([list, list, tuple])(arrays) if rng.random() < 0.95 else draw(rng, pool, "whole", 0.1))
+    words = {"lr": rng.choice(NUMBERS)} if rng.random() < 0.2 else {}
+    if rng.random() < 0.1:
+        words["stream"] = rng.choice([0, 1])
+    if len(made) == 4:
+        words["masters"] = made.pop()
+    return rng.choice([quern.swiglu_, quern.lion_] if len(words) == 0 else [quern.lion_]), made, words
+
+
+def copy(one):
+    """Of an array that has a copy like it, whose rows are apart where the array's are."""
+    plain = torch is not None and type(one) is torch.Tensor and not any((one.requires_grad, one.is_meta, one.is_sparse))
+    if type(one) is np.ndarray and one.dtype != object:
+        packed, zeros = one.flags.c_contiguous, lambda shape: np.zeros(shape, one.dtype)
+    elif plain and not isinstance(one, FakeTensor) and one.untyped_storage().nbytes():
+        packed, zeros = one.is_contiguous(), one.new_zeros
+    else:
+        return one
+    made = zeros((*one.shape[:-1], 2 * one.shape[-1]))[..., : one.shape[-1]] if not packed else zeros(one.shape)
+    made[...] = one
+    return made
+
+
+def one_odd(rng, pool):
+    """Lists of which one array is not like the others."""
+    made = [[copy(pool["rows"]) for _ in range(3)] for _ in range(3)]
+    made[rng.randrange(3)][rng.randrange(3)] = pool[rng.choice(sorted(pool))]
+    return rng.choice([quern.swiglu_, quern.lion_]), made, {}
+
+
 def backward(rng, pool):
     odds = rng.choice([0.1, 0.5])
     made = [draw(rng, pool, usual, odds) for usual in ("rows", "whole", "every other")]
@@ -219,7 +259,7 @@ def differentiated(name):
 # ---- outcomes ----
 def told(value):
     """Returns a result as values that can be compared."""
-    if isinstance(value, tuple):
+    if isinstance(value, (list, tuple)):
         return [told(one) for one in value]
     if torch is not None and isinstance(value, torch.Tensor):
         return type(value), tuple(value.shape), value.stride(), value.dtype, value.requires_grad, bits(value)
@@ -244,7 +284,8 @@ def outcome(make, arrays, seed):
     except Exception as error:
         found = type(error), re.sub(r"0x[0-9a-f]+", "0x", str(error))
     after = [told(one) for one in (*given, *words.values())]
-    versions = [getattr(one, "_version", 0) for one in given] if torch else []
+    each = [one for argument in given for one in (argument if isinstance(argument, (list, tuple)) else [argument])]
+    versions = [getattr(one, "_version", 0) for one in each] if torch else []
     return function.__name__, found, after, versions
 
 
@@ -263,7 +304,7 @@ def longer_way(monkeypatch):
 
 
 ARRAYS = {"numpy": odd_arrays, "torch": odd_tensors}
-MAKERS = [swiglu, quantize, in_place, backward, gemm]
+MAKERS = [swiglu, quantize, in_place, lists, one_odd, backward, gemm]
 
 
 @pytest.mark.filterwarnings("ignore")

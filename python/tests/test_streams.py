@@ -16,7 +16,7 @@ from quern import _library
 MOCKS = pathlib.Path(_library.path).resolve().parents[1] / "tests"
 
 STAGE = '''
-import ctypes, sys, types
+import contextlib, ctypes, sys, types
 import quern
 from quern import _abi
 from quern._library import lib
@@ -116,9 +116,11 @@ def torch():
     made.cuda = types.SimpleNamespace(current_stream=lambda index: Stream(CURRENT[index]))
     made.get_num_threads = lambda: 1
     made.device = lambda kind, index: index
-    made.empty = lambda n, dtype, device: Tensor(device, *(n if isinstance(n, tuple) else (n,)))
-    def increment_version(tensor): tensor.version += 1
-    made.autograd = types.SimpleNamespace(graph=types.SimpleNamespace(increment_version=increment_version))
+    made.empty = lambda n, dtype, device: Tensor(0 if device == "cpu" else device, *(n if isinstance(n, tuple) else (n,)))
+    def increment_version(tensors):
+        for tensor in tensors: tensor.version += not tensor.inference
+    made._C = types.SimpleNamespace(_increment_version=increment_version)
+    made.inference_mode = contextlib.nullcontext
     sys.modules["torch"] = made
 
 def complete():
@@ -126,9 +128,9 @@ def complete():
     made = sys.modules["torch"]
     never, made.float32 = (lambda: False), Tensor.dtype
     names = "_len_torch_dispatch_stack", "_len_torch_function_stack", "_are_functorch_transforms_active", "_is_tracing"
-    made._C = types.SimpleNamespace(**dict.fromkeys(names, never), _cuda_getCurrentRawStream=CURRENT.get)
+    made._C.__dict__.update(dict.fromkeys(names, never), _cuda_getCurrentRawStream=CURRENT.get)
     made.version, made.Size = types.SimpleNamespace(hip=None), type("Size", (tuple,), {})
-    made.autograd.forward_ad = types.SimpleNamespace(_current_level=-1)
+    made.autograd = types.SimpleNamespace(forward_ad=types.SimpleNamespace(_current_level=-1))
     made.is_grad_enabled, made.empty_like = never, lambda like: like.new_empty(like.shape)
     Tensor.new_empty = lambda self, shape: Tensor(self.device.index, *shape)
     Tensor.requires_grad, Tensor.is_conj = False, lambda self: False
@@ -253,7 +255,14 @@ def test_fast_calls(play):
     assert type(made) is Tensor and made.device.index == 1 and made.version == 0
     quern.lion_(*others, cautious=True)   # in whose workspace changes are counted
     assert launches()[:2] == [(0, T0), (1, S1)] and calls() == ["cuLaunchKernel"] * 7
+    lists = [[Tensor(1, n) for n in (8, 5, 3)] for _ in range(3)]
+    quern.lion_(*lists, cautious=True)
+    assert set(launches()) == {(1, S1)} and [one.version for each in lists for one in each] == [1] * 3 + [0] * 3 + [1] * 3
     refuses(TypeError, "NoneType", lambda: quern.lion_(tensors[0], others[1], tensors[2]))
+    lists[1][0], other = tensors[1], lists[1][0]   # on the other device
+    refuses(TypeError, "NoneType", lambda: quern.lion_(*lists))
+    lists[1][:2] = other, Tensor(1, 4)   # of another shape
+    refuses(TypeError, "NoneType", lambda: quern.lion_(*lists))
     api.fail_next(1, 700)
     refuses(RuntimeError, "700", lambda: quern.swiglu_(*others))
     """)
@@ -403,6 +412,7 @@ def test_workspace(play):
     assert calls()[-1] == "cuStreamSynchronize"
     assert set(launches()) == {(1, S1)}
     torch()
+    quern.lion_(*three(Tensor, 1))   # the first call finds out how PyTorch counts writes
     tensors, live = three(Tensor, 1), api.live()
     made = []
     empty = sys.modules["torch"].empty

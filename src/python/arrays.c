@@ -249,11 +249,17 @@ qn_object *qn_array_new(qn_framework framework, qn_object *like, const qn_py_arr
   return made;
 }
 
-bool qn_array_count_write(qn_framework framework, qn_object *array)
+bool qn_arrays_count_writes(qn_framework framework, size_t n, qn_object *const *arrays)
 {
-  if (framework != QN_OF_TORCH) return true;
-  if (is_active(qn_py.PyObject_CallFunctionObjArgs(torch->is_inference, array, NULL))) return true;
-  qn_object *done = qn_py.PyObject_CallFunctionObjArgs(torch->count_write, array, NULL);
+  if (framework != QN_OF_TORCH || !n) return true;
+  qn_object *all = qn_py.PyTuple_New((ptrdiff_t)n);
+  if (!all) return false;
+  for (size_t k = 0; k < n; k++) {
+    qn_py.Py_IncRef(arrays[k]);
+    qn_py.PyTuple_SetItem(all, (ptrdiff_t)k, arrays[k]);
+  }
+  qn_object *done = qn_py.PyObject_CallFunctionObjArgs(torch->count_writes, all, NULL);
+  qn_py.Py_DecRef(all);
   if (done) qn_py.Py_DecRef(done);
   return done != NULL;
 }

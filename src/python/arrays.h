@@ -33,8 +33,8 @@ qn_torch_state qn_torch_look(qn_object *const *tensors, size_t n);
 /* A row-major array of that shape, of the other's framework, type and device; NULL with a Python exception set. */
 qn_object *qn_array_new(qn_framework framework, qn_object *like, const qn_py_array *seen, int ndim,
                         const int64_t *shape);
-/* Autograd is told that it was written. False: a Python exception is set. */
-bool qn_array_count_write(qn_framework framework, qn_object *array);
+/* Autograd is told that these were written. False: a Python exception is set. */
+bool qn_arrays_count_writes(qn_framework framework, size_t n, qn_object *const *arrays);
 /* The stream of the framework's for work on that CUDA device. */
 bool qn_stream_current(qn_framework framework, int index, void **stream);
 

@@ -379,7 +379,7 @@ static qn_object *returned(const visit *v)
   const size_t n = v->body->n_inputs;
   qn_object *list = qn_py.PyList_New((ptrdiff_t)v->body->n_outputs);
   for (size_t k = 0; list && k < v->body->n_outputs; k++) {
-    if (!v->made[k] && !qn_array_count_write(v->framework, v->objects[n + k])) {
+    if (!v->made[k] && !qn_arrays_count_writes(v->framework, 1, &v->objects[n + k])) {
       qn_py.Py_DecRef(list);
       return NULL;
     }

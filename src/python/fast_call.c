@@ -21,18 +21,23 @@ typedef struct visit {
   const fast_call *fast;
   qn_object *const *arguments;
   qn_framework framework;
-  size_t first; /* the role of the first array that is given */
-  qn_py_array arrays[QN_MAX_TENSORS];
-  qn_object *objects[QN_MAX_TENSORS]; /* borrowed; NULL: not given */
-  const qn_tensor *tensors[QN_MAX_TENSORS];
-  qn_object *made[QN_MAX_TENSORS];    /* results that are made here, ours */
-  int64_t extents[QN_MAX_TENSORS][2]; /* of arrays whose first dimensions are one to the op */
+  size_t first;                             /* the role of the first array that is given */
+  size_t n;                                 /* arrays of a role */
+  qn_py_array arrays[QN_MAX_TENSORS];       /* by role, the first */
+  qn_object *objects[QN_MAX_TENSORS];       /* likewise, borrowed; NULL: not given */
+  const qn_tensor *tensors[QN_MAX_TENSORS]; /* by role, n of them; NULL: not given */
+  qn_object **all;                          /* n of each role: `objects`, or those of lists, of which it holds each */
+  void *block;                              /* of lists: their tensors, objects and extents */
+  int64_t *extents_of_lists;                /* MOST_LIST_NDIM of a shape, then of strides, for each array of `all` */
+  qn_object *made[QN_MAX_TENSORS];          /* results that are made here, ours */
+  int64_t extents[QN_MAX_TENSORS][2];       /* of arrays whose first dimensions are one to the op */
   qn_exec exec;
   bool records;             /* autograd does, through a function of the source's */
   qn_object *lent, *holder; /* the workspace, and what holds the pool */
   size_t bytes;             /* of all tensors */
 } visit;
 
+enum { MOST_LIST_NDIM = 8 };
 enum { SMALL_BYTES = 1 << 16 }; /* of a call on the processor that no pool would share, nor another thread wait for */
 
 static size_t n_roles(const visit *v) { return v->fast->source.op->n_tensors; }
@@ -49,20 +54,86 @@ static bool read_role(visit *v, size_t role, qn_object *object)
   return qn_array_read(framework, object, &v->arrays[role]);
 }
 
-static bool read_arrays(visit *v)
+/* Of a list or tuple; -1: it is neither. */
+static ptrdiff_t length_of(qn_object *argument)
 {
+  const qn_object *type = qn_type_of(argument);
+  if (type == qn_py.PyList_Type) return qn_py.PyList_Size(argument);
+  return type == qn_py.PyTuple_Type ? qn_py.PyTuple_Size(argument) : -1;
+}
+
+/* Shapes and strides that the array does not hold itself move to memory that lasts as long as the call. */
+static const int64_t *keep(const qn_py_array *array, const int64_t *numbers, int64_t *room)
+{
+  if ((uintptr_t)numbers - (uintptr_t)array->extents >= sizeof array->extents) return numbers;
+  return memcpy(room, numbers, (size_t)array->tensor.ndim * sizeof *numbers);
+}
+
+/* The k-th array of a role's list, which is held from now on: another thread may change the list. */
+static bool read_item(visit *v, size_t role, size_t k, qn_tensor *tensor)
+{
+  qn_py_array other, *const array = k ? &other : &v->arrays[role];
+  const size_t place = role * v->n + k;
+  qn_object *const list = v->arguments[role];
+  qn_object *const item = qn_type_of(list) == qn_py.PyList_Type ? qn_py.PyList_GetItem(list, (ptrdiff_t)k)
+                                                                : qn_py.PyTuple_GetItem(list, (ptrdiff_t)k);
+  if (!item) {
+    qn_py.PyErr_Clear();
+    return false;
+  }
+  qn_py.Py_IncRef(item);
+  v->all[place] = item;
+  if (k ? qn_framework_of(item) != v->framework || !qn_array_read(v->framework, item, array)
+        : !read_role(v, role, item))
+    return false;
+  if (array->read_only || array->tensor.ndim > MOST_LIST_NDIM) return false;
+  int64_t *const room = v->extents_of_lists + place * 2 * MOST_LIST_NDIM;
+  *tensor = array->tensor;
+  tensor->shape = keep(array, tensor->shape, room);
+  tensor->strides = keep(array, tensor->strides, room + MOST_LIST_NDIM);
+  return true;
+}
+
+/* Lists, all of as many arrays. */
+static bool read_lists(visit *v, ptrdiff_t n)
+{
+  const size_t count = n_roles(v) * (size_t)n;
+  if (n < 1 || v->fast->source.results) return false;
+  qn_tensor *const tensors =
+      qn_allocate(count * (sizeof *tensors + sizeof *v->all + 2 * MOST_LIST_NDIM * sizeof *v->extents_of_lists));
+  if (!tensors) return false;
+  v->block = tensors;
+  v->n = (size_t)n;
+  v->all = memset(tensors + count, 0, count * sizeof *v->all);
+  v->extents_of_lists = (int64_t *)(v->all + count); /* touched where they are needed alone */
   for (size_t role = 0; role < n_roles(v); role++) {
-    v->objects[role] = NULL;
-    v->tensors[role] = NULL;
+    qn_tensor *const list = tensors + role * v->n;
+    if (v->arguments[role] == qn_py._Py_NoneStruct && !(v->fast->source.required >> role & 1)) continue;
+    if (length_of(v->arguments[role]) != n) return false;
+    for (size_t k = 0; k < v->n; k++)
+      if (!read_item(v, role, k, &list[k])) return false;
+    v->tensors[role] = list;
+  }
+  return true;
+}
+
+static bool read_singles(visit *v)
+{
+  for (size_t role = 0; role < n_roles(v); role++)
     if (v->arguments[role] == qn_py._Py_NoneStruct) {
       if (v->fast->source.required >> role & 1) return false;
     } else if (!read_role(v, role, v->arguments[role])) {
       return false;
     }
-  }
-  if (!v->framework) return false;
+  return true;
+}
+
+static bool read_arrays(visit *v)
+{
+  const ptrdiff_t n = length_of(v->arguments[0]);
+  if (!(n < 0 ? read_singles(v) : read_lists(v, n)) || !v->framework) return false;
   if (v->framework != QN_OF_TORCH) return !v->fast->source.only_torch;
-  const qn_torch_state state = qn_torch_look(v->objects, n_roles(v));
+  const qn_torch_state state = qn_torch_look(v->all, n_roles(v) * v->n);
   v->records = state == QN_TORCH_RECORDS && v->fast->source.record;
   return state == QN_TORCH_PLAIN || v->records;
 }
@@ -240,7 +311,8 @@ static bool find_place(visit *v)
 {
   v->bytes = 0;
   for (size_t role = 0; role < n_roles(v); role++)
-    if (v->tensors[role]) v->bytes += qn_tensor_elements(v->tensors[role]) * qn_dtype_bytes(v->tensors[role]->dtype);
+    for (size_t k = 0; v->tensors[role] && k < v->n; k++)
+      v->bytes += qn_tensor_elements(&v->tensors[role][k]) * qn_dtype_bytes(v->tensors[role][k].dtype);
   v->exec = (qn_exec){.size = sizeof v->exec, .device = v->tensors[v->first]->device};
   if (v->exec.device.kind == QN_CUDA) {
     if (qn_stream_current(v->framework, v->exec.device.index, &v->exec.stream)) return true;
@@ -297,7 +369,7 @@ static bool count_writes(const visit *v, const qn_call *call)
 {
   for (size_t role = 0; role < n_roles(v); role++)
     if (v->objects[role] && qn_call_access(call, role) & QN_WRITE &&
-        !qn_array_count_write(v->framework, v->objects[role]))
+        !qn_arrays_count_writes(v->framework, v->n, &v->all[role * v->n]))
       return false;
   return true;
 }
@@ -349,7 +421,7 @@ static qn_object *run(visit *v)
   if (!read_arrays(v) || !set_params(v, params)) return answer(qn_py._Py_NotImplementedStruct);
   if (v->records) return record(v);
   if (!make_results(v) || !flatten_all(v) || !find_place(v)) return answer(qn_py._Py_NotImplementedStruct);
-  qn_call call = {.op = qn_op_of(v->fast->source.op), .exec = &v->exec, .params = params, .n = 1};
+  qn_call call = {.op = qn_op_of(v->fast->source.op), .exec = &v->exec, .params = params, .n = v->n};
   const qn_fp_word word = qn_fp_enter();
   const bool good = validate(v, &call);
   const qn_status status = good ? launch(v, &call) : QN_OK;
@@ -371,10 +443,18 @@ static qn_object *enter(qn_object *self, qn_object *const *arguments, ptrdiff_t 
   v.arguments = arguments;
   v.framework = QN_NO_FRAMEWORK;
   v.first = 0;
+  v.n = 1;
+  v.all = v.objects;
+  v.block = NULL;
   v.records = false;
   v.lent = v.holder = NULL;
+  memset(v.objects, 0, sizeof v.objects);
+  memset(v.tensors, 0, sizeof v.tensors);
   memset(v.made, 0, sizeof v.made);
   qn_object *made = run(&v);
+  for (size_t k = 0; v.block && k < n_roles(&v) * v.n; k++)
+    if (v.all[k]) qn_py.Py_DecRef(v.all[k]);
+  qn_release(v.block);
   for (size_t role = 0; fast->source.results >> role; role++)
     if (v.made[role]) qn_py.Py_DecRef(v.made[role]);
   if (v.lent) qn_py.Py_DecRef(v.lent);

@@ -14,6 +14,7 @@ from torch import Tensor
 from .. import _abi, _threads
 from .._library import DTYPES, KINDS
 from .._tensors import Tensors
+from .._versions import counter
 
 # The library's storage types, by torch's. A complex tensor is seen as the pairs of reals that it is stored as.
 CODES: dict[torch.dtype, int] = {
@@ -115,14 +116,4 @@ def is_capturing() -> bool:
     return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
 
-def _increment_each(tensors: Sequence[Tensor]) -> None:
-    for tensor in tensors:
-        torch._C._increment_version(tensor)
-
-
-# Autograd must see that the tensors have changed. Lists are taken from PyTorch 2.5 or so on.
-try:
-    torch._C._increment_version([])
-    increment_version: Callable[[Sequence[Tensor]], None] = torch._C._increment_version
-except (TypeError, RuntimeError):
-    increment_version = _increment_each
+increment_version = counter(torch)

@@ -63,8 +63,7 @@ class ParameterList:
         self._entries = list(entries)
         self._getters = [itemgetter(key) for key in entries.values()]
         self._held = [list(map(entry, self._states)) for entry in self._getters]
-        everything = [*self._tensors, *(tensor for held in self._held for tensor in held)]
-        self.written = [tensor for tensor in everything if not tensor.is_inference()]
+        self.written = [*self._tensors, *(tensor for held in self._held for tensor in held)]
         given = self._unwrap(self._tensors)
         # Where a view that negates or conjugates can have its parameter's layout.
         self._lazy = [k for k, tensor in enumerate(given) if tensor.is_complex() or tensor.numel() == 1]

@@ -59,8 +59,7 @@ class MemberList:
         self._strided = [k for k, param in enumerate(self.params) if not param.is_contiguous()]
         self._single = [k for k, param in enumerate(self.params) if param.numel() == 1]  # where a view may negate
         self.place = Place(self.params[0].device)
-        everything = [*self.params, *(tensor for held in self._held for tensor in held)]
-        self._written = [tensor for tensor in everything if not tensor.is_inference()]
+        self._written = [*self.params, *(tensor for held in self._held for tensor in held)]
         self._copies: list[Tensor] = []
         given = [plain(param) for param in self.params]
         told = [param.shape if member.told is None else member.told for member, param in zip(members, self.params)]

@@ -266,8 +266,7 @@ class VeLO(Learned):
         if amounts:
             params.weight_decay = 0.0
         made.step(params, rates, self._weights_on(device), besides)
-        besides_written = [*(self._rows[name] for name in ROWS), buffer]
-        increment_version([tensor for tensor in besides_written if not tensor.is_inference()])
+        increment_version([*(self._rows[name] for name in ROWS), buffer])
         if amounts:
             _decay(made, amounts, value)
 
