@@ -439,6 +439,44 @@ static void *on_little_stack(void *user)
   return user;
 }
 
+/* ---- lists that are worth another thread ---- */
+static bool count(void *user, void (*task)(void *argument), void *argument)
+{
+  (void)task, (void)argument;
+  ++*(int *)user;
+  return false;
+}
+
+/* How many other threads swiglu over `tensors` tensors of n elements asks for. */
+static int asked(qn_dtype dtype, size_t tensors, int64_t n)
+{
+  int lent = 0;
+  const qn_lender lender = {.lend = count, .user = &lent, .n_threads = 4};
+  const qn_op_info *op = op_of("swiglu");
+  qn_exec exec = {.size = sizeof exec, .device = {QN_CPU, 0}, .pool = qn_pool_borrow(&lender)};
+  _Alignas(16) char params[256];
+  double *data = calloc(3 * (size_t)n * tensors, sizeof *data);
+  qn_tensor *all = calloc(3 * tensors, sizeof *all);
+  const qn_tensor *roles[QN_MAX_TENSORS] = {all, all + tensors, all + 2 * tensors};
+  for (size_t k = 0; k < 3 * tensors; k++)
+    all[k] = (qn_tensor){.data = data + k * (size_t)n, .dtype = dtype, .ndim = 1, .shape = &n};
+  check(op && exec.pool && data && all && !qn_op_defaults(op, params, op->params_bytes), "a list of %zu", tensors);
+  check(!qn_op_step(op, &exec, params, tensors, roles), "%zu tensors of %d elements", tensors, (int)n);
+  qn_pool_give_back(exec.pool);
+  free(all);
+  free(data);
+  return lent;
+}
+
+static void few_and_many(void)
+{
+  check(!asked(QN_F32, 1, 32640), "32,640 elements are the caller's alone");
+  check(asked(QN_F32, 1, 32641) == 1, "from there on they are shared");
+  check(!asked(QN_BF16, 254, 1), "so are 254 tensors of an element");
+  check(asked(QN_BF16, 255, 1) == 1, "a longer list is shared");
+  check(asked(QN_F64, 1, 16385) == 1, "as are doubles, which take longer, wherever they can be cut");
+}
+
 int main(int argc, char **argv)
 {
   const bool host = argc == 2 && !strcmp(argv[1], "emulator");
@@ -455,5 +493,6 @@ int main(int argc, char **argv)
   planned();
   refused();
   if (!host) shared();
+  if (!host) few_and_many();
   return test_end();
 }

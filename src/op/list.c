@@ -14,11 +14,15 @@ enum { UNIT_ELEMENTS = 1024, TASK_UNITS = 16, MARKS = 512 };
 /* Lists of so many bytes, over all tensors, leave little in the caches that a next pass could find; what is written
  * past them then costs a stream less. 2^21 elements of three f32 tensors, which `quern check` takes, are as many. */
 enum { STREAM_BYTES = 3 << 23 };
+/* What the calling thread does alone: to wake another one takes as long as up to so many elements of such lists do, and
+ * milliseconds where the system lets it sleep on. PyTorch's own ops share from as many on. To begin a tensor costs as
+ * much as some elements, and an element in double as much as several. */
+enum { ALONE_ELEMENTS = 32768, TENSOR_ELEMENTS = 128, DOUBLE_ELEMENTS = 16 };
 
 /* All tensors laid end to end in units. Every stride-th one's beginning is marked, so any unit is found by a search
  * among the marks and a short walk, and the map has one size whatever the list's length. */
 typedef struct map {
-  uint64_t units, mark[MARKS];
+  uint64_t units, elements, mark[MARKS];
   size_t stride, n_marks;
 } map;
 
@@ -51,11 +55,12 @@ static uint64_t units_of(const qn_list_run *run, size_t k)
 
 static void make_map(map *m, const qn_list_run *run)
 {
-  m->units = m->n_marks = 0;
+  m->units = m->elements = m->n_marks = 0;
   m->stride = (run->n + MARKS - 1) / MARKS;
   for (size_t k = 0; k < run->n; k++) {
     if (k % m->stride == 0) m->mark[m->n_marks++] = m->units;
     m->units += units_of(run, k);
+    m->elements += qn_tensor_elements(&run->tensors[0][k]);
   }
 }
 
@@ -272,10 +277,12 @@ static qn_status run_on_cpu(const qn_list_run *run, qn_call_mode mode)
   make_map(&p.map, run);
   p.call.streams = p.map.units * UNIT_ELEMENTS >= STREAM_BYTES / row_bytes(run);
   const size_t tasks = (size_t)((p.map.units + TASK_UNITS - 1) / TASK_UNITS);
+  const uint64_t each = qn_op_row_is_double(&run->op->info, run->row) ? DOUBLE_ELEMENTS : 1;
+  qn_pool *const pool = each * p.map.elements + TENSOR_ELEMENTS * run->n > ALONE_ELEMENTS ? run->exec->pool : NULL;
   const int phases = run->count_only ? 1 : run->phases;
   for (; p.call.phase < phases; p.call.phase++) {
     p.tally = run->count_only || p.call.phase + 1 < run->phases ? run->tally : NULL;
-    qn_pool_run(run->exec->pool, tasks, run_task, &p);
+    qn_pool_run(pool, tasks, run_task, &p);
   }
   return QN_OK;
 }
