@@ -161,7 +161,7 @@ def lists(rng, pool):
     odds, n = rng.choice([0.0, 0.05, 0.3]), rng.choice([1, 1, 2, 3, 5])
     usual = rng.choice([["whole"], ["rows"], ["whole", "flat", "half"]])
     made = []
-    for k in range(4 if rng.random() < 0.1 else 3):
+    for _ in range(4 if rng.random() < 0.1 else 3):
         length = n if rng.random() < 0.9 else rng.choice([0, 1, n + 1])
         arrays = [draw(rng, pool, usual[at % len(usual)], odds) for at in range(length)]
         if rng.random() < 0.9:
