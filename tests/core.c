@@ -65,7 +65,8 @@ static void test_options(void)
   refuses(qn_option_get("zzzzzzzz", &value), QN_BAD_ARGUMENT, "there is none of that name");
   refuses(qn_option_get(NULL, &value), QN_BAD_ARGUMENT, "NULL");
   refuses(qn_option_get("cpu", NULL), QN_BAD_ARGUMENT, "NULL");
-  refuses(qn_option_set("cpu", "avx9"), QN_BAD_ARGUMENT, "auto|ref|avx2|avx512|amx|neon; the nearest is \"avx2\"");
+  refuses(qn_option_set("cpu", "avx9"), QN_BAD_ARGUMENT,
+          "auto|ref|avx2|avx512|avx512bf16|amx|neon; the nearest is \"avx2\"");
   refuses(qn_option_set("device", "cuad"), QN_BAD_ARGUMENT, "\"cuad\" is not one of");
   refuses(qn_option_set("device", "cuda:"), QN_BAD_ARGUMENT, "cuda:");
   refuses(qn_option_set("device", "cuda:-1"), QN_BAD_ARGUMENT, "cuda:-1");

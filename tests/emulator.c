@@ -210,7 +210,7 @@ static void flags_follow_the_tier(void)
   static char texts[QN_TIER_COUNT][8192];
   for (qn_tier tier = QN_TIER_REF; tier < QN_TIER_ORACLE; tier++) {
     int flags = -1;
-    if (!qn_tier_built(tier) || tier == QN_TIER_AMX) continue; /* kernels are compiled for avx512 then */
+    if (!qn_tier_built(tier) || qn_tier_of_bf16(tier)) continue; /* kernels are compiled for avx512 then */
     if (!qn_tier_runs_here(tier)) {
       refuses((qn_option_set("cpu", qn_tier_name(tier)), b->target(emulator, texts[tier], sizeof texts[tier])),
               QN_UNSUPPORTED, qn_tier_name(tier));

@@ -41,6 +41,9 @@ static void test_detection(void)
   qn_option_set("cpu", NULL);
   avx512 = avx512 && qn_tier_built(QN_TIER_AVX512);
   check(qn_tier_runs_here(QN_TIER_AVX512) == avx512, "avx512 %s, as the kernel says", avx512 ? "runs" : "does not run");
+  const bool bf16 = avx512 && qn_tier_built(QN_TIER_AVX512BF16) && kernel_lists("avx512_bf16");
+  check(qn_tier_runs_here(QN_TIER_AVX512BF16) == bf16, "avx512bf16 %s, as the kernel says",
+        bf16 ? "runs" : "does not run");
   const bool amx = avx512 && qn_tier_built(QN_TIER_AMX) && kernel_lists("amx_tile") && kernel_lists("amx_bf16");
   check(qn_tier_runs_here(QN_TIER_AMX) == amx, "amx %s, as the kernel says", amx ? "runs" : "does not run");
   check(!amx || qn_tier_permit_amx(), "and the system gives it room for its registers");
@@ -63,8 +66,8 @@ static void test_choice(void)
     if (qn_tier_runs_here((qn_tier)k)) best = (qn_tier)k;
   qn_option_set("cpu", "auto");
   check(qn_tier_choose(all, &tier) == QN_OK && tier == best, "auto chooses the best that runs: %s", qn_tier_name(tier));
-  check(qn_tier_in_force(&tier) == QN_OK && tier == (best == QN_TIER_AMX ? QN_TIER_AVX512 : best),
-        "code without products of bf16 has no amx");
+  check(qn_tier_in_force(&tier) == QN_OK && tier == (qn_tier_of_bf16(best) ? QN_TIER_AVX512 : best),
+        "code without products of bf16 has no tier of these");
   check(qn_cpu_tier(&name) == QN_OK && !strcmp(name, qn_tier_name(tier)), "and that is what is said: %s", name);
   check(qn_tier_choose(only_ref, &tier) == QN_OK && tier == QN_TIER_REF, "an op without wide kernels gets ref");
   refuses(qn_tier_choose(none, &tier), QN_UNSUPPORTED, "there is no kernel");
@@ -72,7 +75,7 @@ static void test_choice(void)
     qn_option_set("cpu", qn_tier_name((qn_tier)k));
     if (qn_tier_runs_here((qn_tier)k))
       check(qn_tier_choose(all, &tier) == QN_OK && tier == (qn_tier)k && !qn_tier_of_compiler(&tier) &&
-                tier == (k == QN_TIER_AMX ? QN_TIER_AVX512 : (qn_tier)k),
+                tier == (qn_tier_of_bf16((qn_tier)k) ? QN_TIER_AVX512 : (qn_tier)k),
             "%s can be forced", qn_tier_name((qn_tier)k));
     else
       refuses(qn_tier_choose(all, &tier), QN_UNSUPPORTED, qn_tier_name((qn_tier)k));

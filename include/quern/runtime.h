@@ -15,8 +15,8 @@ typedef struct qn_option_info {
   const char *name;          /* "cpu" */
   const char *variable;      /* "QUERN_CPU": read once, at the option's first use */
   const char *default_value; /* as text; "" is none */
-  const char *values;        /* the allowed values: "ref|avx2|avx512|amx|neon|auto", "path", "bytes with K, M, G" */
-  const char *doc;           /* one line */
+  const char *values; /* the allowed values: "ref|avx2|avx512|avx512bf16|amx|neon|auto", "path", "bytes with K, M, G" */
+  const char *doc;    /* one line */
 } qn_option_info;
 
 QN_API size_t qn_option_count(void);
@@ -42,8 +42,8 @@ typedef struct qn_allocator {
 } qn_allocator;
 QN_API qn_status qn_allocator_set(const qn_allocator *allocator); /* copied; NULL: aligned_alloc and free */
 
-/* The best CPU tier that would run now, after detection and the option "cpu": "ref", "avx2", "avx512", "neon". The tier
- * amx is avx512 but for products of bf16 numbers, and is not named here. */
+/* The best CPU tier that would run now, after detection and the option "cpu": "ref", "avx2", "avx512", "neon". The
+ * tiers avx512bf16 and amx are avx512 but for products of bf16 numbers, and are not named here. */
 QN_API qn_status qn_cpu_tier(const char **name);
 
 #ifdef __cplusplus

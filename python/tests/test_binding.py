@@ -438,7 +438,7 @@ def test_options():
         quern.get_option("cach")
     with pytest.raises(ValueError, match="auto"):
         quern.set_option("cpu", "sse9")
-    assert quern.get_option("cpu") in ("auto", "ref", "avx2", "avx512", "amx", "neon")
+    assert quern.get_option("cpu") in ("auto", "ref", "avx2", "avx512", "avx512bf16", "amx", "neon")
 
 
 def test_devices():

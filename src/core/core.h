@@ -9,7 +9,7 @@
 
 /* ---- options (options.c): by number, so that a spelling mistake does not compile ---- */
 #define QN_OPTION_MAP(X)                                                                                               \
-  X(CPU, "cpu", "QUERN_CPU", "auto", "auto|ref|avx2|avx512|amx|neon", "the best CPU tier that may run")                \
+  X(CPU, "cpu", "QUERN_CPU", "auto", "auto|ref|avx2|avx512|avx512bf16|amx|neon", "the best CPU tier that may run")     \
   X(DEVICE, "device", "QUERN_DEVICE", "", "cpu|cuda[:N]|emulator",                                                     \
     "the command's device; tests and Python choose theirs")                                                            \
   X(CACHE, "cache", "QUERN_CACHE", "on", "on|off", "keep compiled kernels on disk")                                    \

@@ -25,12 +25,21 @@ static const char *const names[] = {
 #define TIERS_HERE (1u << QN_TIER_REF | 1u << QN_TIER_ORACLE)
 #endif
 #ifdef QN_WITHOUT_AVX512
-#define TIERS_BUILT (TIERS_HERE & ~(1u << QN_TIER_AVX512))
-#elif defined(QN_WITH_AMX)
-#define TIERS_BUILT (TIERS_HERE | 1u << QN_TIER_AMX)
+#define WITHOUT 1u << QN_TIER_AVX512
 #else
-#define TIERS_BUILT TIERS_HERE
+#define WITHOUT 0u
 #endif
+#ifdef QN_WITH_AVX512BF16
+#define WITH_AVX512BF16 1u << QN_TIER_AVX512BF16
+#else
+#define WITH_AVX512BF16 0u
+#endif
+#ifdef QN_WITH_AMX
+#define WITH_AMX 1u << QN_TIER_AMX
+#else
+#define WITH_AMX 0u
+#endif
+#define TIERS_BUILT ((TIERS_HERE & ~(WITHOUT)) | WITH_AVX512BF16 | WITH_AMX)
 
 const char *qn_tier_name(qn_tier tier) { return (unsigned)tier < QN_TIER_COUNT ? names[tier] : "unknown"; }
 
@@ -47,7 +56,7 @@ static const char *missing_flag(qn_tier tier)
 #if defined(__x86_64__)
   unsigned a, b, c = 0, d;
   __builtin_cpu_init();
-  if (tier != QN_TIER_AVX2 && tier != QN_TIER_AVX512 && tier != QN_TIER_AMX) return NULL;
+  if (tier < QN_TIER_AVX2 || tier > QN_TIER_AMX) return NULL;
   if (!__builtin_cpu_supports("avx2")) return "avx2";
   if (!__builtin_cpu_supports("fma")) return "fma";
   if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_F16C)) return "f16c";
@@ -57,6 +66,7 @@ static const char *missing_flag(qn_tier tier)
   if (!__builtin_cpu_supports("avx512dq")) return "avx512dq";
   if (!__builtin_cpu_supports("avx512vl")) return "avx512vl";
   if (tier == QN_TIER_AVX512) return NULL;
+  if (tier == QN_TIER_AVX512BF16) return __get_cpuid_count(7, 1, &a, &b, &c, &d) && a & 1u << 5 ? NULL : "avx512-bf16";
   unsigned long supported = 0; /* of the parts of a thread's state that the system keeps on demand */
   if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & 1u << 24)) return "amx-tile";
   if (!(d & 1u << 22)) return "amx-bf16";
@@ -120,7 +130,7 @@ qn_status qn_tier_choose(const void *const *table, qn_tier *tier)
 qn_status qn_tier_in_force(qn_tier *tier)
 {
   const void *table[QN_TIER_COUNT];
-  for (size_t k = 0; k < QN_TIER_COUNT; k++) table[k] = k == QN_TIER_AMX ? NULL : names[k];
+  for (size_t k = 0; k < QN_TIER_COUNT; k++) table[k] = qn_tier_of_bf16((qn_tier)k) ? NULL : names[k];
   return qn_tier_choose(table, tier);
 }
 
@@ -128,7 +138,7 @@ qn_status qn_tier_of_compiler(qn_tier *tier)
 {
   qn_tier most;
   qn_try(allowed(&most));
-  while (most == QN_TIER_AMX || !(runs_here() >> most & 1)) --most; /* ref runs everywhere */
+  while (qn_tier_of_bf16(most) || !(runs_here() >> most & 1)) --most; /* ref runs everywhere */
   *tier = most;
   return QN_OK;
 }

@@ -7,12 +7,13 @@
 
 /* ORACLE is the same formula in double, over arrays of double: the accuracy oracle of the workbench, and what rows of
  * f64 are dispatched to. */
-#define QN_TIER_MAP(X) X(ref) X(avx2) X(avx512) X(amx) X(neon) X(oracle)
+#define QN_TIER_MAP(X) X(ref) X(avx2) X(avx512) X(avx512bf16) X(amx) X(neon) X(oracle)
 typedef enum qn_tier {
   QN_TIER_REF,
   QN_TIER_AVX2,
   QN_TIER_AVX512,
-  QN_TIER_AMX, /* avx512 and matrices of bf16 in registers: of products alone */
+  QN_TIER_AVX512BF16, /* avx512 and dot products of pairs of bf16 numbers: of matrix products alone */
+  QN_TIER_AMX,        /* avx512 and matrices of bf16 in registers: likewise */
   QN_TIER_NEON,
   QN_TIER_ORACLE,
   QN_TIER_COUNT
@@ -24,7 +25,9 @@ bool qn_tier_runs_here(qn_tier tier); /* every flag the tier is built with is te
 /* The best tier at or below the option "cpu" whose entry in the table is not NULL. A tier that the option names and
  * that cannot run here is QN_UNSUPPORTED with a sentence. */
 qn_status qn_tier_choose(const void *const *table, qn_tier *tier);
-/* The same for code that has every tier but amx. */
+/* Of matrix products of bf16 numbers alone? All other code of such a tier is that of avx512. */
+static inline bool qn_tier_of_bf16(qn_tier tier) { return tier == QN_TIER_AVX512BF16 || tier == QN_TIER_AMX; }
+/* The same for code that has every tier but those of bf16. */
 qn_status qn_tier_in_force(qn_tier *tier);
 /* The best tier at or below the option "cpu" that this processor runs, built into this library or left out of it: for
  * what is compiled where it runs. */

@@ -33,7 +33,7 @@ typedef struct qn_op {
   size_t first_element_offset; /* 1 + offset in params of the host array; 0: the op has none */
   size_t tensor_id_offset;
   qn_cpu_fn *cpu[QN_TIER_COUNT];
-  bool amx; /* of an op of an engine of its own: it has kernels for that tier */
+  bool bf16_tiers; /* of an op of an engine of its own: it has kernels for those */
   /* "ROWSxCOLS,...": the shapes that `quern tune` takes for this op's uses; NULL: single tensors, small and large. */
   const char *tune_shapes;
   const char *device_source; /* as embedded, below src/; its kernel is called as the op */

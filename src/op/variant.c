@@ -8,7 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static const qn_tier tiers[] = {QN_TIER_REF, QN_TIER_AVX2, QN_TIER_AVX512, QN_TIER_AMX, QN_TIER_NEON};
+static const qn_tier tiers[] = {QN_TIER_REF,        QN_TIER_AVX2, QN_TIER_AVX512,
+                                QN_TIER_AVX512BF16, QN_TIER_AMX,  QN_TIER_NEON};
 /* The architectures that the device sources are compiled for in tests; the driver's own is compiled for at run time. */
 static const char *const archs[] = {"sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"};
 enum {
@@ -22,10 +23,11 @@ size_t qn_op_variant_count(const qn_op_info *op)
   return N_TIERS + (qn_op_of(op)->device_source ? 1 + N_ARCHS : 0);
 }
 
-/* An op whose description names no kernels of tiers has every tier that is built, but amx only where it says so. */
+/* An op whose description names no kernels of tiers has every tier that is built, but those of bf16 only where it says
+ * so. */
 static bool has_tier(const qn_op *op, qn_tier tier)
 {
-  if (tier == QN_TIER_AMX && !op->amx) return false;
+  if (qn_tier_of_bf16(tier) && !op->bf16_tiers) return false;
   return op->cpu[QN_TIER_REF] ? op->cpu[tier] != NULL : qn_tier_built(tier) && tier != QN_TIER_ORACLE;
 }
 

@@ -4,8 +4,8 @@
  * each tile runs along its panels; and so on until k ends. Few rows gain nothing from that unless k is short, and are
  * computed straight from x and w; where few columns are one tile's, that packs its rows itself. Where a tile can hold
  * whole groups of the norm, it is finished while it is in the cache; wider groups get a pass of their own. The
- * arithmetic is the tier's (gemm_norm.cpu.c), and of the class bf16, where the processor has AMX, that of its tiles
- * (gemm_norm.amx.c). */
+ * arithmetic is the tier's (gemm_norm.cpu.c), and of the class bf16, where the processor has instructions for it,
+ * theirs (gemm_norm.bf16.c). */
 #include "op/gemm_norm/cpu.h"
 #include "core/core.h"
 
@@ -18,8 +18,9 @@ enum {
   COLUMNS_MOST = 256,
   GROUP_MOST = 1024, /* columns */
   TILES_WANTED = 32,
-  AMX_LEAST = 4,        /* rows: fewer are read at memory's speed by vectors */
-  AMX_FEW = 64,         /* rows: up to here w is read where it lies */
+  BF16_LEAST = 4,       /* rows: fewer are read at memory's speed by vectors */
+  BF16_FEW = 64,        /* rows: up to here w is read where it lies; columns: x */
+  ROWS_STAY = 96,       /* of a tile whose x is read where it lies */
   PANELS_MOST = 4 << 20 /* floats */
 };
 
@@ -29,7 +30,8 @@ typedef struct cut {
   int64_t row_pad, column_pad; /* of a tile's panels */
   int64_t depth;               /* that is packed at once */
   bool direct;                 /* nothing is packed, and all rows are one tile's */
-  bool w_stays;                /* of AMX: x alone is packed, and all rows are one tile's */
+  bool w_stays;                /* of a tier of bf16: x alone is packed, and all rows are one tile's */
+  bool x_stays;                /* likewise: w alone is, and all columns are */
   bool tiles_pack_x;           /* all columns are one strip's */
   bool holds_groups;
 } cut;
@@ -60,9 +62,9 @@ static void cut_tiles(cut *c, const qn_gemm_args *a, bool groups)
   }
 }
 
-static bool may_use_amx(const qn_gemm_problem *p)
+static bool may_use_bf16(const qn_gemm_problem *p)
 {
-  return p->precision == QN_GEMM_BF16 && !p->alike && p->args.m >= AMX_LEAST;
+  return p->precision == QN_GEMM_BF16 && !p->alike && p->args.m >= BF16_LEAST;
 }
 
 static int64_t most_direct(const qn_gemm_problem *p)
@@ -71,36 +73,38 @@ static int64_t most_direct(const qn_gemm_problem *p)
   return qn_gemm_rounds(p) ? DIRECT_ROUNDED : DIRECT_MOST;
 }
 
-static cut cut_of(const qn_gemm_problem *p, bool amx)
+static cut cut_of(const qn_gemm_problem *p, bool bf16)
 {
   const qn_gemm_args *a = &p->args;
   const bool norms = qn_gemm_norm_of(p->flags) != QN_GEMM_NO_NORM;
-  cut c = {.direct = !amx && !p->alike && a->m <= most_direct(p),
-           .w_stays = amx && a->m <= AMX_FEW,
+  cut c = {.direct = !bf16 && !p->alike && a->m <= most_direct(p),
+           .w_stays = bf16 && a->m <= BF16_FEW,
+           .x_stays = bf16 && a->m > BF16_FEW && a->n <= BF16_FEW,
            .holds_groups = !norms || a->columns <= GROUP_MOST};
   cut_tiles(&c, a, c.holds_groups && norms);
   if (c.direct) return c;
   if (c.w_stays) c.rows = a->m, c.down = 1;
-  c.tiles_pack_x = !amx && c.across == 1 && c.columns <= QN_GEMM_STRIP_COLUMNS;
+  if (c.x_stays) c.columns = a->n, c.across = 1, c.rows = least(a->m, ROWS_STAY), c.down = over(a->m, c.rows);
+  c.tiles_pack_x = !bf16 && c.across == 1 && c.columns <= QN_GEMM_STRIP_COLUMNS;
   c.row_pad = over(c.rows, QN_GEMM_ROW_PAD) * QN_GEMM_ROW_PAD;
   c.column_pad = over(c.columns, QN_GEMM_COLUMN_PAD) * QN_GEMM_COLUMN_PAD;
   const int64_t blocks = PANELS_MOST / (c.down * c.row_pad + c.across * c.column_pad) / QN_GEMM_DEPTH;
   c.depth = least(QN_GEMM_DEPTH_MOST, (blocks > 1 ? blocks : 1) * QN_GEMM_DEPTH);
-  c.depth = c.w_stays ? a->k : least(c.depth, a->k);
+  c.depth = c.w_stays || c.x_stays ? a->k : least(c.depth, a->k);
   return c;
 }
 
 /* ---- the workspace: panels, and the sums where y cannot hold them ---- */
 
-/* Of a tile's panels. Those of AMX are whole registers of bf16: more elements, of half the size. */
+/* Of a tile's panels. Those of the tiers of bf16 are whole blocks: more elements, of half the size. */
 static int64_t x_panel(const cut *c)
 {
   const int64_t depth = c->tiles_pack_x ? least(c->depth, QN_GEMM_DEPTH) : c->depth;
-  return c->row_pad * over(depth, QN_GEMM_AMX_STEP) * QN_GEMM_AMX_STEP;
+  return c->x_stays ? 0 : c->row_pad * over(depth, QN_GEMM_BF16_STEP) * QN_GEMM_BF16_STEP;
 }
 static int64_t w_panel(const cut *c)
 {
-  return c->w_stays ? 0 : c->column_pad * over(c->depth, QN_GEMM_AMX_STEP) * QN_GEMM_AMX_STEP;
+  return c->w_stays ? 0 : c->column_pad * over(c->depth, QN_GEMM_BF16_STEP) * QN_GEMM_BF16_STEP;
 }
 
 static size_t panel_floats(const cut *c) { return (size_t)(c->down * x_panel(c) + c->across * w_panel(c)); }
@@ -108,9 +112,9 @@ static size_t panel_floats(const cut *c) { return (size_t)(c->down * x_panel(c) 
 size_t qn_gemm_cpu_workspace(const qn_gemm_problem *problem, const qn_exec *exec)
 {
   (void)exec;
-  const cut c = cut_of(problem, false), amx = cut_of(problem, may_use_amx(problem));
+  const cut c = cut_of(problem, false), bf16 = cut_of(problem, may_use_bf16(problem));
   const size_t z = problem->short_data ? (size_t)problem->args.m * (size_t)problem->args.n : 0;
-  const size_t panels = panel_floats(&c) > panel_floats(&amx) ? panel_floats(&c) : panel_floats(&amx);
+  const size_t panels = panel_floats(&c) > panel_floats(&bf16) ? panel_floats(&c) : panel_floats(&bf16);
   const size_t floats = panels + z;
   return floats ? floats * sizeof(float) + 64 : 0; /* lent memory is aligned to 16 only */
 }
@@ -146,14 +150,18 @@ static qn_gemm_tile tile_of(job *j, qn_gemm_work work, int64_t down, int64_t acr
                         .norm = c->holds_groups,
                         .packs_x = c->tiles_pack_x,
                         .w_stays = c->w_stays,
+                        .x_stays = c->x_stays,
                         .lowest_x = &j->lowest_x,
                         .lowest_w = &j->lowest_w};
 }
 
+/* That are packed before the tiles run. */
+static int64_t panels_of_x(const cut *c) { return c->tiles_pack_x || c->x_stays ? 0 : c->down; }
+
 static void pack(void *user, size_t k)
 {
   job *j = user;
-  const int64_t task = (int64_t)k, down = j->cut.tiles_pack_x ? 0 : j->cut.down;
+  const int64_t task = (int64_t)k, down = panels_of_x(&j->cut);
   const qn_gemm_tile tile =
       task < down ? tile_of(j, QN_GEMM_PACK_X, task, 0) : tile_of(j, QN_GEMM_PACK_W, 0, task - down);
   j->tier(&tile);
@@ -179,26 +187,32 @@ static void run_row(void *user, size_t k)
                           .norm = true});
 }
 
+#ifdef QN_WITH_AVX512BF16
+#define AVX512BF16 [QN_TIER_AVX512BF16] = qn_gemm_norm_cpu_avx512bf16,
+#else
+#define AVX512BF16
+#endif
 #ifdef QN_WITH_AMX
 #define AMX [QN_TIER_AMX] = qn_gemm_norm_cpu_amx,
 #else
 #define AMX
 #endif
-static qn_gemm_cpu_fn *const tiers[QN_TIER_COUNT] = {AMX QN_CPU_TIERS(gemm_norm)};
+static qn_gemm_cpu_fn *const tiers[QN_TIER_COUNT] = {AVX512BF16 AMX QN_CPU_TIERS(gemm_norm)};
 
 static qn_status choose(const qn_gemm_problem *problem, qn_tier *tier)
 {
   const void *table[QN_TIER_COUNT];
-  for (size_t k = 0; k < QN_TIER_COUNT; k++) table[k] = tiers[k] ? "kernel" : NULL;
-  qn_try(qn_tier_choose(table, tier));
-  if (*tier == QN_TIER_AMX && !(may_use_amx(problem) && qn_tier_permit_amx())) *tier = QN_TIER_AVX512;
-  return QN_OK;
+  for (qn_tier k = 0; k < QN_TIER_COUNT; k++) {
+    const bool may = !qn_tier_of_bf16(k) || (may_use_bf16(problem) && qn_tier_runs_here(k));
+    table[k] = tiers[k] && may && (k != QN_TIER_AMX || qn_tier_permit_amx()) ? "kernel" : NULL;
+  }
+  return qn_tier_choose(table, tier);
 }
 
 static void pack_all(job *j)
 {
-  const int64_t of_x = j->cut.tiles_pack_x ? 0 : j->cut.down, of_w = j->cut.w_stays ? 0 : j->cut.across;
-  qn_pool_run(j->pool, (size_t)(of_x + of_w), pack, j);
+  const int64_t of_w = j->cut.w_stays ? 0 : j->cut.across;
+  qn_pool_run(j->pool, (size_t)(panels_of_x(&j->cut) + of_w), pack, j);
 }
 
 qn_status qn_gemm_cpu_run(const qn_gemm_problem *problem, const qn_exec *exec)
@@ -206,7 +220,7 @@ qn_status qn_gemm_cpu_run(const qn_gemm_problem *problem, const qn_exec *exec)
   qn_tier tier;
   const qn_gemm_args *a = &problem->args;
   qn_try(choose(problem, &tier));
-  job j = {.problem = problem, .cut = cut_of(problem, tier == QN_TIER_AMX), .tier = tiers[tier], .pool = exec->pool};
+  job j = {.problem = problem, .cut = cut_of(problem, qn_tier_of_bf16(tier)), .tier = tiers[tier], .pool = exec->pool};
   atomic_init(&j.lowest_x, 0xffff);
   atomic_init(&j.lowest_w, 0xffff);
   float *at = (float *)(void *)((char *)exec->workspace + (64 - (uintptr_t)exec->workspace % 64) % 64);
@@ -218,7 +232,7 @@ qn_status qn_gemm_cpu_run(const qn_gemm_problem *problem, const qn_exec *exec)
   for (; !j.cut.direct && (j.k < a->k || !j.k); j.k += j.cut.depth) {
     j.depth = least(j.cut.depth, a->k - j.k);
     pack_all(&j);
-    if (tier == QN_TIER_AMX && !j.cut.w_stays && !qn_gemm_amx_safe(j.lowest_x, j.lowest_w)) {
+    if (qn_tier_of_bf16(tier) && !j.cut.w_stays && !j.cut.x_stays && !qn_gemm_bf16_safe(j.lowest_x, j.lowest_w)) {
       tier = QN_TIER_AVX512;
       j.tier = tiers[tier];
       pack_all(&j);

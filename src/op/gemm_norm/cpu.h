@@ -38,9 +38,9 @@ typedef struct qn_gemm_tile {
   int64_t k, depth, row_pad, column_pad;
   bool norm;    /* the tile holds whole groups, and finishes them */
   bool packs_x; /* no other tile has these rows of x: it packs a block of k when it comes to it, all in one place */
-  /* Of AMX: w is not packed, and y has one tile of rows; the least magnitudes of x and w but zero, as bf16, less one.
-   */
-  bool w_stays;
+  /* Of a tier of bf16: w is not packed, and y has one tile of rows; or x is not, and y has one of columns. The least
+   * magnitudes of x and w but zero, as bf16, less one. */
+  bool w_stays, x_stays;
   atomic_uint *lowest_x, *lowest_w;
 } qn_gemm_tile;
 
@@ -53,16 +53,14 @@ static inline bool qn_gemm_rounds(const qn_gemm_problem *p)
 typedef void qn_gemm_cpu_fn(const qn_gemm_tile *tile);
 
 QN_CPU_DECLARE_TIERS(gemm_norm, qn_gemm_cpu_fn);
-#ifdef QN_WITH_AMX
-qn_gemm_cpu_fn qn_gemm_norm_cpu_amx;
-#endif
+qn_gemm_cpu_fn qn_gemm_norm_cpu_avx512bf16, qn_gemm_norm_cpu_amx;
 
-/* Elements of k in a register of AMX. */
-enum { QN_GEMM_AMX_STEP = 32 };
+/* Elements of k in a block of the tiers of bf16: a row of one of AMX's registers. */
+enum { QN_GEMM_BF16_STEP = 32 };
 
-/* Do AMX's instructions compute all products of such operands as f32 does? They take subnormal numbers for zero. Above
- * 2^-102 a product is a multiple of 2^-116, and so is each sum: none is subnormal. */
-static inline bool qn_gemm_amx_safe(unsigned lowest_x, unsigned lowest_w)
+/* Do these tiers' instructions compute all products of such operands as f32 does? They take subnormal numbers for zero.
+ * Above 2^-102 a product is a multiple of 2^-116, and so is each sum: none is subnormal. */
+static inline bool qn_gemm_bf16_safe(unsigned lowest_x, unsigned lowest_w)
 {
   const unsigned x = (lowest_x + 1) >> 7, w = (lowest_w + 1) >> 7; /* exponents, of 2^-127; subnormal numbers have 0 */
   return x && w && x + w >= 2 * 127 - 102;

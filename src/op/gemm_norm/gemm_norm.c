@@ -174,7 +174,7 @@ const qn_op qn_op_gemm_norm = {
              .agreement = QN_REDUCTION,
              .agreement_units = 1}, /* of what the reference allows, whose derivation is beside it (reference.c) */
     .engine = &engine,
-    .amx = true,
+    .bf16_tiers = true,
     .check = check,
     .device_source = "op/gemm_norm/gemm_norm.cu",
 };

@@ -66,14 +66,16 @@ static const qn_check_text cases[] = {
     {"unaligned-groups", "m=41 n=99 k=515 groups=3 activation=relu"},
     {"odd columns past tiles", "m=130 n=387 k=72 norm=none activation=silu clamp=0 -gamma -beta"},
     {"halves", "m=9 n=36 k=16 norm=none activation=none clamp=0 halves -bias -bias2 -gamma -beta"},
-    /* Subnormal operands, and sums of products, by way of few rows and of many. */
+    /* Subnormal operands, and sums of products, by way of few rows, few columns and many. */
     {"subnormal, few",
      "m=5 n=40 k=33 x=2.938735877055719e-39 w=1024 norm=none activation=none clamp=0 -bias -bias2 -gamma -beta"},
+    {"subnormal, few columns",
+     "m=130 n=40 k=33 x=1024 w=2.938735877055719e-39 norm=none activation=none clamp=0 -bias -bias2 -gamma -beta"},
     {"subnormal, many",
-     "m=70 n=40 k=33 x=1024 w=2.938735877055719e-39 norm=none activation=none clamp=0 -bias -bias2 -gamma -beta"},
+     "m=70 n=72 k=33 x=1024 w=2.938735877055719e-39 norm=none activation=none clamp=0 -bias -bias2 -gamma -beta"},
     {"small sums", "m=5 n=40 k=3 x=1.3552527156068805e-20 w=1.3552527156068805e-20 norm=none activation=none clamp=0 "
                    "-bias -bias2 -gamma -beta"},
-    {"small sums, many", "m=70 n=40 k=3 x=1.3552527156068805e-20 w=1.3552527156068805e-20 norm=none activation=none "
+    {"small sums, many", "m=70 n=72 k=3 x=1.3552527156068805e-20 w=1.3552527156068805e-20 norm=none activation=none "
                          "clamp=0 -bias -bias2 -gamma -beta"},
     SWEEP("relu"),
     SWEEP("gelu"),

@@ -304,9 +304,10 @@ QN_FN void dots(const qn_gemm_tile *t, int64_t row, int rows, int64_t column, in
 
 QN_FN void dots_of_rows(const qn_gemm_tile *t, int64_t column, int columns, kind as)
 {
-  int64_t r = 0;
-  for (; r + DIRECT_ROWS <= t->rows; r += DIRECT_ROWS) dots(t, r, DIRECT_ROWS, column, columns, as);
-  switch (t->rows - r) {
+  const int64_t end = t->row + t->rows;
+  int64_t r = t->row;
+  for (; r + DIRECT_ROWS <= end; r += DIRECT_ROWS) dots(t, r, DIRECT_ROWS, column, columns, as);
+  switch (end - r) {
   case 1: dots(t, r, 1, column, columns, as); break;
   case 2: dots(t, r, 2, column, columns, as); break;
   case 3: dots(t, r, 3, column, columns, as); break;

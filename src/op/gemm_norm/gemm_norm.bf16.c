@@ -1,35 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemm_norm.amx.c - one task of a product of bf16 numbers on the tiles of AMX: 16 rows of 32 elements of k in a
- * register, 16 x 16 sums in another, 8,192 products in an instruction of 16 cycles. Built with the flags of the tier
- * avx512 and two more; the epilogue is that tier's.
+/* gemm_norm.bf16.c - one task of a product of bf16 numbers by instructions of their own; built once for each tier that
+ * has them, with the flags of the tier avx512 and its own. Everything else, the epilogue above all, is that tier's.
  *
- * An instruction adds up pairs of products in f32, rounded to nearest even, but takes subnormal numbers for zero and
- * makes zero of subnormal sums. So each operand's least magnitude is noted, and where a product could come near that,
- * the tier avx512 computes it (cpu.h). Of operands in f32 the nearest bf16 numbers are taken.
+ *   amx         16 rows of 32 elements of k in a register, 16 x 16 sums in another, 8,192 products in an instruction of
+ *               16 cycles
+ *   avx512bf16  the sums of a row in vectors; 32 products in an instruction, twice as many as of f32
  *
- * Many rows: both operands are packed into blocks of one register, those of w with their pairs of k side by side, as
- * the instruction wants its second operand. Few rows: x is packed so, w is the first operand as it lies in memory, and
- * the sums come out turned. */
+ * Both add up pairs of products in f32, rounded to nearest even, but take subnormal numbers for zero and make zero of
+ * subnormal sums. So each operand's least magnitude is noted, and where a product could come near that, the tier avx512
+ * computes it (cpu.h). Of operands in f32 the nearest bf16 numbers are taken.
+ *
+ * Many rows: both operands are packed into blocks of 16 rows by 32 elements of k, those of w with their pairs of k side
+ * by side, as the instructions want their second operand. Few rows: x is packed so, w is the first operand as it lies
+ * in memory, and the sums come out turned. */
+#include "base/for_packs.h"
 #include "op/gemm_norm/cpu.h"
-#ifdef QN_WITH_AMX
 #include <immintrin.h>
 #include <string.h>
 
-enum { SIDE = 16, STEP = QN_GEMM_AMX_STEP, BLOCK = SIDE * STEP, PAIR = 2 * SIDE };
+enum { SIDE = 16, STEP = QN_GEMM_BF16_STEP, BLOCK = SIDE * STEP, PAIR = 2 * SIDE };
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t over(int64_t n, int64_t by) { return (n + by - 1) / by; }
-
-static void begin(void)
-{
-  _Alignas(64) struct {
-    uint8_t palette, start_row, reserved[14];
-    uint16_t bytes[16];
-    uint8_t rows[16];
-  } all = {.palette = 1};
-  for (int k = 0; k < 8; k++) all.bytes[k] = 64, all.rows[k] = SIDE;
-  _tile_loadconfig(&all);
-}
 
 /* ---- operands ---- */
 
@@ -119,15 +111,46 @@ static void pack(uint16_t *to, const void *from, int64_t pitch, int64_t row, int
 
 /* ---- sums ---- */
 
-/* Two registers of the first operand by two of the second; where one has no second, its sums are not needed. */
+/* Two blocks of the first operand by two of the second; where one has no second, its sums are not needed. */
 typedef struct operand {
   const char *first, *second; /* NULL: none */
   int64_t pitch, step;        /* bytes from row to row, and from block to block along k */
 } operand;
 
-static void add_up(operand a, operand b, int64_t steps)
+typedef struct sums {
+  _Alignas(64) float at[PAIR][PAIR];
+  bool none; /* they are zeros, and not stored yet */
+} sums;
+
+/* begin() goes before sums, end() behind them; zero(), then add_up() of some elements of k, any number of times, then
+ * take(): in between the sums may be in registers. */
+#ifndef __AVX512BF16__ /* amx */
+static void begin(void)
 {
-  for (; steps > 0; steps--, a.first += a.step, b.first += b.step) {
+  _Alignas(64) struct {
+    uint8_t palette, start_row, reserved[14];
+    uint16_t bytes[16];
+    uint8_t rows[16];
+  } all = {.palette = 1};
+  for (int k = 0; k < 8; k++) all.bytes[k] = 64, all.rows[k] = SIDE;
+  _tile_loadconfig(&all);
+}
+
+static void end(void) { _tile_release(); }
+
+static void zero(sums *s)
+{
+  (void)s;
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+}
+
+static void add_up(sums *s, operand a, operand b, int64_t depth)
+{
+  (void)s;
+  for (; depth > 0; depth -= STEP, a.first += a.step, b.first += b.step) {
     _tile_loadd(4, a.first, a.pitch);
     _tile_loadd(6, b.first, b.pitch);
     _tile_dpbf16ps(0, 4, 6);
@@ -145,18 +168,6 @@ static void add_up(operand a, operand b, int64_t steps)
   }
 }
 
-typedef struct sums {
-  _Alignas(64) float at[PAIR][PAIR];
-} sums;
-
-static void zero(void)
-{
-  _tile_zero(0);
-  _tile_zero(1);
-  _tile_zero(2);
-  _tile_zero(3);
-}
-
 static void take(sums *s)
 {
   _tile_stored(0, s->at[0], sizeof s->at[0]);
@@ -164,6 +175,55 @@ static void take(sums *s)
   _tile_stored(2, s->at[SIDE], sizeof s->at[0]);
   _tile_stored(3, s->at[SIDE] + SIDE, sizeof s->at[0]);
 }
+#else
+enum { ROWS = 8 }; /* whose sums, in two vectors each, are in registers */
+
+static void begin(void) {}
+static void end(void) {}
+static void zero(sums *s) { s->none = true; }
+static void take(sums *s)
+{
+  if (s->none) memset(s->at, 0, sizeof s->at);
+}
+
+/* Of ROWS rows by one or two blocks of the second operand. */
+static inline __attribute__((always_inline)) void add_rows(sums *s, int row, const char *a, operand of, operand b,
+                                                           int64_t depth, int blocks)
+{
+  __m512 v[ROWS][2];
+  QN_UNROLL
+  for (int r = 0; r < ROWS; r++) QN_UNROLL
+  for (int n = 0; n < blocks; n++) v[r][n] = s->none ? _mm512_setzero_ps() : _mm512_load_ps(&s->at[row + r][n * SIDE]);
+  for (; depth > 0; depth -= STEP, a += of.step, b.first += b.step, b.second += blocks > 1 ? b.step : 0)
+    for (int k = 0; k < least(depth, STEP); k += 2) {
+      const __m512i w = _mm512_loadu_si512(b.first + k / 2 * b.pitch);
+      const __m512i other = blocks > 1 ? _mm512_loadu_si512(b.second + k / 2 * b.pitch) : w;
+      QN_UNROLL
+      for (int r = 0; r < ROWS; r++) {
+        int32_t pair;
+        memcpy(&pair, a + r * of.pitch + 2 * k, sizeof pair);
+        const __m512i x = _mm512_set1_epi32(pair);
+        v[r][0] = _mm512_dpbf16_ps(v[r][0], (__m512bh)x, (__m512bh)w);
+        if (blocks > 1) v[r][1] = _mm512_dpbf16_ps(v[r][1], (__m512bh)x, (__m512bh)other);
+      }
+    }
+  QN_UNROLL
+  for (int r = 0; r < ROWS; r++) QN_UNROLL
+  for (int n = 0; n < blocks; n++) _mm512_store_ps(&s->at[row + r][n * SIDE], v[r][n]);
+}
+
+static void add_up(sums *s, operand a, operand b, int64_t depth)
+{
+  for (int r = 0; depth > 0 && r < (a.second ? PAIR : SIDE); r += ROWS) {
+    const char *rows = (r < SIDE ? a.first : a.second) + r % SIDE * a.pitch;
+    if (b.second)
+      add_rows(s, r, rows, a, b, depth, 2);
+    else
+      add_rows(s, r, rows, a, b, depth, 1);
+  }
+  s->none &= depth <= 0;
+}
+#endif
 
 /* Rows by columns of the sums into z, or added to it. */
 static void put(const sums *s, float *z, int64_t pitch, int64_t rows, int64_t columns, bool add)
@@ -205,79 +265,102 @@ static void product(const qn_gemm_tile *t)
   begin();
   for (int64_t c = 0; c < t->columns; c += PAIR)
     for (int64_t r = 0; r < t->rows; r += PAIR) {
-      zero();
-      add_up(packed(t->x_panel, r, t->rows, t->depth), packed(t->w_panel, c, t->columns, t->depth),
-             over(t->depth, STEP));
+      zero(&s);
+      add_up(&s, packed(t->x_panel, r, t->rows, t->depth), packed(t->w_panel, c, t->columns, t->depth), t->depth);
       take(&s);
       put(&s, t->z + (t->row + r) * n + t->column + c, n, t->rows - r, t->columns - c, t->k > 0);
     }
-  _tile_release();
+  end();
 }
 
-/* ---- few rows ---- */
+/* ---- few rows or columns ---- */
 
-/* Columns [column, column + 32) of y, for all rows: as many rows of w are the first operand, where they lie or, where
- * they end or are f32, by way of a copy. */
-static void few(const qn_gemm_tile *t, int64_t column)
+/* The operand that stays where it lies, with as many rows, and the other one's panel. */
+typedef struct staying {
+  const void *from;
+  int64_t rows, others, begin, end; /* of the tile: rows [begin, end) */
+  const float *panel;
+  atomic_uint *lowest; /* of the panel */
+} staying;
+
+static staying staying_of(const qn_gemm_tile *t)
+{
+  const qn_gemm_args *a = &t->problem->args;
+  if (t->w_stays) return (staying){a->w, a->n, a->m, t->column, t->column + t->columns, t->x_panel, t->lowest_x};
+  return (staying){a->x, a->m, a->n, t->row, t->row + t->rows, t->w_panel, t->lowest_w};
+}
+
+/* Rows [row, row + 32) with all of the other operand, as the first operand, where they lie or, where they end or are
+ * f32, by way of a copy. */
+static void few(const qn_gemm_tile *t, const staying *of, int64_t row)
 {
   const qn_gemm_problem *p = t->problem;
   const qn_gemm_args *a = &p->args;
-  const int64_t whole = p->short_data && a->n - column >= PAIR ? a->k / STEP : 0, steps = over(a->k, STEP);
+  const int64_t whole = p->short_data && of->rows - row >= PAIR ? a->k / STEP : 0, steps = over(a->k, STEP);
   _Alignas(64) uint16_t copy[PAIR * STEP];
   sums s;
-  for (int64_t r = 0; r < a->m; r += PAIR) {
-    operand x = packed(t->x_panel, r, a->m, a->k);
-    const char *w = (const char *)a->w + column * a->k * 2;
-    zero();
-    add_up((operand){w, w + SIDE * a->k * 2, 2 * a->k, 2 * STEP}, x, whole);
+  for (int64_t other = 0; other < of->others; other += PAIR) {
+    const operand b = packed(of->panel, other, of->others, a->k);
+    const char *first = (const char *)of->from + row * a->k * 2;
+    zero(&s);
+    add_up(&s, (operand){first, first + SIDE * a->k * 2, 2 * a->k, 2 * STEP}, b, whole * STEP);
     for (int64_t k = whole; k < steps; k++) {
-      for (int64_t row = 0; row < PAIR; row++) {
-        const bool there = column + row < a->n;
-        const __m512i v = there ? load(a->w, (column + row) * a->k + k * STEP, a->k - k * STEP, p->short_data)
+      for (int64_t r = 0; r < PAIR; r++) {
+        const bool there = row + r < of->rows;
+        const __m512i v = there ? load(of->from, (row + r) * a->k + k * STEP, a->k - k * STEP, p->short_data)
                                 : _mm512_setzero_si512();
-        memcpy(copy + row * STEP, &v, sizeof v);
+        memcpy(copy + r * STEP, &v, sizeof v);
       }
-      const operand at = {x.first + k * x.step, x.second ? x.second + k * x.step : NULL, x.pitch, x.step};
-      add_up((operand){(const char *)copy, (const char *)(copy + BLOCK), 2 * STEP, 0}, at, 1);
+      const operand at = {b.first + k * b.step, b.second ? b.second + k * b.step : NULL, b.pitch, b.step};
+      add_up(&s, (operand){(const char *)copy, (const char *)(copy + BLOCK), 2 * STEP, 0}, at,
+             least(STEP, a->k - k * STEP));
     }
     take(&s);
-    turn_sums(&s);
-    put(&s, t->z + r * a->n + column, a->n, a->m - r, t->column + t->columns - column, false);
+    if (t->w_stays) turn_sums(&s);
+    if (t->w_stays)
+      put(&s, t->z + other * a->n + row, a->n, a->m - other, of->end - row, false);
+    else
+      put(&s, t->z + row * a->n + other, a->n, of->end - row, a->n - other, false);
   }
 }
 
-/* Whether all products of these columns of w are far from what the instruction drops. It also brings them near. */
-static bool is_safe(const qn_gemm_tile *t, int64_t column, int64_t columns)
+/* Whether all products of these rows are far from what the instructions drop. It also brings them near. */
+static bool is_safe(const qn_gemm_tile *t, const staying *of, int64_t row, int64_t rows)
 {
-  const qn_gemm_args *a = &t->problem->args;
+  const int64_t depth = t->problem->args.k;
   __m512i seen = _mm512_set1_epi16(-1);
-  for (int64_t c = column; c < column + columns; c++)
-    for (int64_t k = 0; k < a->k; k += STEP)
-      seen = lesser(seen, load(a->w, c * a->k + k, a->k - k, t->problem->short_data));
+  for (int64_t r = row; r < row + rows; r++)
+    for (int64_t k = 0; k < depth; k += STEP)
+      seen = lesser(seen, load(of->from, r * depth + k, depth - k, t->problem->short_data));
   atomic_uint lowest = 0xffff;
   tell(&lowest, seen);
-  return qn_gemm_amx_safe(atomic_load(t->lowest_x), atomic_load(&lowest));
+  return qn_gemm_bf16_safe(atomic_load(of->lowest), atomic_load(&lowest));
 }
 
 static void direct(const qn_gemm_tile *t)
 {
+  const staying of = staying_of(t);
   begin();
-  for (int64_t c = 0; c < t->columns; c += PAIR) {
-    const int64_t columns = least(PAIR, t->columns - c);
-    if (is_safe(t, t->column + c, columns)) {
-      few(t, t->column + c);
+  for (int64_t row = of.begin; row < of.end; row += PAIR) {
+    const int64_t rows = least(PAIR, of.end - row);
+    if (is_safe(t, &of, row, rows)) {
+      few(t, &of, row);
       continue;
     }
     qn_gemm_tile other = *t;
-    other.work = QN_GEMM_DIRECT_SUMS, other.column += c, other.columns = columns;
-    _tile_release();
+    other.work = QN_GEMM_DIRECT_SUMS;
+    if (t->w_stays)
+      other.column = row, other.columns = rows;
+    else
+      other.row = row, other.rows = rows;
+    end();
     qn_gemm_norm_cpu_avx512(&other);
     begin();
   }
-  _tile_release();
+  end();
 }
 
-void qn_gemm_norm_cpu_amx(const qn_gemm_tile *t)
+void QN_CPU_NAME(gemm_norm)(const qn_gemm_tile *t)
 {
   const qn_gemm_problem *p = t->problem;
   const qn_gemm_args *a = &p->args;
@@ -292,7 +375,7 @@ void qn_gemm_norm_cpu_amx(const qn_gemm_tile *t)
     pack(w, a->w, a->k, t->column, t->columns, t->k, t->depth, p->short_data, true, t->lowest_w);
     break;
   case QN_GEMM_PRODUCT:
-    if (t->w_stays)
+    if (t->w_stays || t->x_stays)
       direct(t);
     else
       product(t);
@@ -301,4 +384,3 @@ void qn_gemm_norm_cpu_amx(const qn_gemm_tile *t)
   default: qn_gemm_norm_cpu_avx512(t);
   }
 }
-#endif
