@@ -290,6 +290,8 @@ def outcome(make, arrays, seed):
 
 
 def longer_way(monkeypatch):
+    for name in ("swiglu", "lion"):
+        getattr(quern, f"{name}_")  # made at its first use, which shall not be this one
     monkeypatch.setattr(_swiglu, "fast_forward", _fast._none)
     monkeypatch.setattr(_swiglu, "fast_backward", _fast._none)
     monkeypatch.setattr(_gemm, "fast", _fast._none)
