@@ -22,8 +22,6 @@ enum {
   TILES_LEAST = 4,
   LONG_PRODUCTS = 1 << 22,
   BF16_LEAST = 4,       /* rows: fewer are read at memory's speed by vectors */
-  BF16_FEW = 64,        /* rows: up to here w is read where it lies; columns: x */
-  ROWS_STAY = 96,       /* of a tile whose x is read where it lies */
   PANELS_MOST = 4 << 20 /* floats */
 };
 
@@ -79,18 +77,25 @@ static int64_t most_direct(const qn_gemm_problem *p)
   return qn_gemm_rounds(p) ? DIRECT_ROUNDED : DIRECT_MOST;
 }
 
+/* Of a tile whose x is read where it lies, 32 rows at a time. */
+static int64_t rows_that_stay(int64_t m)
+{
+  const int64_t blocks = m / (TILES_WANTED * 32);
+  return 32 * least(blocks > 1 ? blocks : 1, 3);
+}
+
 static cut cut_of(const qn_gemm_problem *p, bool bf16)
 {
   const qn_gemm_args *a = &p->args;
   const bool norms = qn_gemm_norm_of(p->flags) != QN_GEMM_NO_NORM;
   cut c = {.direct = !bf16 && !p->alike && a->m <= most_direct(p),
-           .w_stays = bf16 && a->m <= BF16_FEW,
-           .x_stays = bf16 && a->m > BF16_FEW && a->n <= BF16_FEW,
+           .w_stays = bf16 && a->m <= QN_GEMM_BF16_FEW,
+           .x_stays = bf16 && a->m > QN_GEMM_BF16_FEW && a->n <= QN_GEMM_BF16_FEW,
            .holds_groups = !norms || a->columns <= GROUP_MOST};
   cut_tiles(&c, a, c.holds_groups && norms);
   if (c.direct) return c;
   if (c.w_stays) c.rows = a->m, c.down = 1;
-  if (c.x_stays) c.columns = a->n, c.across = 1, c.rows = least(a->m, ROWS_STAY), c.down = over(a->m, c.rows);
+  if (c.x_stays) c.columns = a->n, c.across = 1, c.rows = rows_that_stay(a->m), c.down = over(a->m, c.rows);
   c.tiles_pack_x = !bf16 && c.across == 1 && c.columns <= QN_GEMM_STRIP_COLUMNS;
   c.row_pad = over(c.rows, QN_GEMM_ROW_PAD) * QN_GEMM_ROW_PAD;
   c.column_pad = over(c.columns, QN_GEMM_COLUMN_PAD) * QN_GEMM_COLUMN_PAD;

@@ -55,8 +55,9 @@ typedef void qn_gemm_cpu_fn(const qn_gemm_tile *tile);
 QN_CPU_DECLARE_TIERS(gemm_norm, qn_gemm_cpu_fn);
 qn_gemm_cpu_fn qn_gemm_norm_cpu_avx512bf16, qn_gemm_norm_cpu_amx;
 
-/* Elements of k in a block of the tiers of bf16: a row of one of AMX's registers. */
-enum { QN_GEMM_BF16_STEP = 32 };
+/* Elements of k in a block of the tiers of bf16, a row of one of AMX's registers; and the most rows of an operand
+ * beside which the other one is read where it lies. */
+enum { QN_GEMM_BF16_STEP = 32, QN_GEMM_BF16_FEW = 64 };
 
 /* Do these tiers' instructions compute all products of such operands as f32 does? They take subnormal numbers for zero.
  * Above 2^-102 a product is a multiple of 2^-116, and so is each sum: none is subnormal. */

@@ -18,7 +18,7 @@
 #include <immintrin.h>
 #include <string.h>
 
-enum { SIDE = 16, STEP = QN_GEMM_BF16_STEP, BLOCK = SIDE * STEP, PAIR = 2 * SIDE };
+enum { SIDE = 16, STEP = QN_GEMM_BF16_STEP, BLOCK = SIDE * STEP, PAIR = 2 * SIDE, OTHERS_MOST = QN_GEMM_BF16_FEW };
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t over(int64_t n, int64_t by) { return (n + by - 1) / by; }
@@ -137,6 +137,7 @@ static void begin(void)
 }
 
 static void end(void) { _tile_release(); }
+#define CHUNK INT64_MAX / 2 /* its registers hold the sums of one pair of operands, from zero() to take() */
 
 static void zero(sums *s)
 {
@@ -176,7 +177,8 @@ static void take(sums *s)
   _tile_stored(3, s->at[SIDE] + SIDE, sizeof s->at[0]);
 }
 #else
-enum { ROWS = 8 }; /* whose sums, in two vectors each, are in registers */
+enum { ROWS = 8 };     /* whose sums, in two vectors each, are in registers */
+enum { CHUNK = 4096 }; /* elements of k of 32 rows, which stay in the second cache: a multiple of a block's */
 
 static void begin(void) {}
 static void end(void) {}
@@ -258,6 +260,13 @@ static operand packed(const float *panel, int64_t at, int64_t rows, int64_t dept
   return (operand){(const char *)blocks, at + SIDE < rows ? (const char *)(blocks + group) : NULL, 2 * STEP, 2 * BLOCK};
 }
 
+/* From element k on, a multiple of a block's. */
+static operand further(operand of, int64_t k)
+{
+  const int64_t bytes = k / STEP * of.step;
+  return (operand){of.first + bytes, of.second ? of.second + bytes : NULL, of.pitch, of.step};
+}
+
 static void product(const qn_gemm_tile *t)
 {
   const int64_t n = t->problem->args.n;
@@ -290,51 +299,66 @@ static staying staying_of(const qn_gemm_tile *t)
   return (staying){a->x, a->m, a->n, t->row, t->row + t->rows, t->w_panel, t->lowest_w};
 }
 
-/* Rows [row, row + 32) with all of the other operand, as the first operand, where they lie or, where they end or are
- * f32, by way of a copy. */
-static void few(const qn_gemm_tile *t, const staying *of, int64_t row)
-{
-  const qn_gemm_problem *p = t->problem;
-  const qn_gemm_args *a = &p->args;
-  const int64_t whole = p->short_data && of->rows - row >= PAIR ? a->k / STEP : 0, steps = over(a->k, STEP);
-  _Alignas(64) uint16_t copy[PAIR * STEP];
-  sums s;
-  for (int64_t other = 0; other < of->others; other += PAIR) {
-    const operand b = packed(of->panel, other, of->others, a->k);
-    const char *first = (const char *)of->from + row * a->k * 2;
-    zero(&s);
-    add_up(&s, (operand){first, first + SIDE * a->k * 2, 2 * a->k, 2 * STEP}, b, whole * STEP);
-    for (int64_t k = whole; k < steps; k++) {
-      for (int64_t r = 0; r < PAIR; r++) {
-        const bool there = row + r < of->rows;
-        const __m512i v = there ? load(of->from, (row + r) * a->k + k * STEP, a->k - k * STEP, p->short_data)
-                                : _mm512_setzero_si512();
-        memcpy(copy + r * STEP, &v, sizeof v);
-      }
-      const operand at = {b.first + k * b.step, b.second ? b.second + k * b.step : NULL, b.pitch, b.step};
-      add_up(&s, (operand){(const char *)copy, (const char *)(copy + BLOCK), 2 * STEP, 0}, at,
-             least(STEP, a->k - k * STEP));
-    }
-    take(&s);
-    if (t->w_stays) turn_sums(&s);
-    if (t->w_stays)
-      put(&s, t->z + other * a->n + row, a->n, a->m - other, of->end - row, false);
-    else
-      put(&s, t->z + row * a->n + other, a->n, of->end - row, a->n - other, false);
-  }
-}
-
-/* Whether all products of these rows are far from what the instructions drop. It also brings them near. */
-static bool is_safe(const qn_gemm_tile *t, const staying *of, int64_t row, int64_t rows)
+/* Whether all products of elements [k, end) of rows [row, row + 32) are far from what the instructions drop. It also
+ * brings these near. */
+static bool is_safe(const qn_gemm_tile *t, const staying *of, int64_t row, int64_t k, int64_t end)
 {
   const int64_t depth = t->problem->args.k;
   __m512i seen = _mm512_set1_epi16(-1);
-  for (int64_t r = row; r < row + rows; r++)
-    for (int64_t k = 0; k < depth; k += STEP)
-      seen = lesser(seen, load(of->from, r * depth + k, depth - k, t->problem->short_data));
+  for (int64_t r = row; r < least(row + PAIR, of->end); r++)
+    for (int64_t at = k; at < end; at += STEP)
+      seen = lesser(seen, load(of->from, r * depth + at, depth - at, t->problem->short_data));
   atomic_uint lowest = 0xffff;
   tell(&lowest, seen);
   return qn_gemm_bf16_safe(atomic_load(of->lowest), atomic_load(&lowest));
+}
+
+/* Adds elements [k, end) of rows [row, row + 32) with the other operand's 32 from `other` on: as the first operand,
+ * where they lie or, where they end or are f32, by way of a copy. */
+static void add_part(const qn_gemm_tile *t, const staying *of, sums *s, int64_t row, int64_t other, int64_t k,
+                     int64_t end)
+{
+  const qn_gemm_problem *p = t->problem;
+  const int64_t pitch = p->args.k;
+  const int64_t whole = p->short_data && of->rows - row >= PAIR ? k + (end - k) / STEP * STEP : k;
+  const operand b = packed(of->panel, other, of->others, pitch);
+  const char *first = (const char *)of->from + (row * pitch + k) * 2;
+  _Alignas(64) uint16_t copy[PAIR * STEP];
+  add_up(s, (operand){first, first + SIDE * pitch * 2, 2 * pitch, 2 * STEP}, further(b, k), whole - k);
+  for (k = whole; k < end; k += STEP) {
+    for (int64_t r = 0; r < PAIR; r++) {
+      const bool there = row + r < of->rows;
+      const __m512i v = there ? load(of->from, (row + r) * pitch + k, end - k, p->short_data) : _mm512_setzero_si512();
+      memcpy(copy + r * STEP, &v, sizeof v);
+    }
+    add_up(s, (operand){(const char *)copy, (const char *)(copy + BLOCK), 2 * STEP, 0}, further(b, k),
+           least(STEP, end - k));
+  }
+}
+
+/* Rows [row, row + 32) with all of the other operand. False: their products are not safe, and nothing is written. */
+static bool few(const qn_gemm_tile *t, const staying *of, int64_t row)
+{
+  const qn_gemm_args *a = &t->problem->args;
+  sums s[OTHERS_MOST / PAIR];
+  for (int64_t k = 0; k < a->k || !k; k += CHUNK) {
+    const int64_t end = least(k + CHUNK, a->k);
+    if (!is_safe(t, of, row, k, end)) return false;
+    for (int64_t other = 0; other < of->others; other += PAIR) {
+      if (!k) zero(&s[other / PAIR]);
+      add_part(t, of, &s[other / PAIR], row, other, k, end);
+      if (end == a->k) take(&s[other / PAIR]);
+    }
+  }
+  for (int64_t other = 0; other < of->others; other += PAIR) {
+    sums *const of_other = &s[other / PAIR];
+    if (t->w_stays) turn_sums(of_other);
+    if (t->w_stays)
+      put(of_other, t->z + other * a->n + row, a->n, a->m - other, of->end - row, false);
+    else
+      put(of_other, t->z + row * a->n + other, a->n, of->end - row, a->n - other, false);
+  }
+  return true;
 }
 
 static void direct(const qn_gemm_tile *t)
@@ -343,10 +367,7 @@ static void direct(const qn_gemm_tile *t)
   begin();
   for (int64_t row = of.begin; row < of.end; row += PAIR) {
     const int64_t rows = least(PAIR, of.end - row);
-    if (is_safe(t, &of, row, rows)) {
-      few(t, &of, row);
-      continue;
-    }
+    if (few(t, &of, row)) continue;
     qn_gemm_tile other = *t;
     other.work = QN_GEMM_DIRECT_SUMS;
     if (t->w_stays)

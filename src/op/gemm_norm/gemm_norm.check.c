@@ -61,6 +61,7 @@ static const qn_check_text cases[] = {
     {"past-slices", "m=3 n=24 k=4100 groups=3"},
     {"lone-and-deep", "m=1 n=50 k=2049 norm=layer -bias2"},
     {"few and deep", "m=6 n=10 k=600 groups=5 activation=tanh"},
+    {"few, past parts of k", "m=5 n=34 k=4131 groups=2"},
     {"large blocks", "m=2 n=5003 k=12 norm=layer activation=gelu"},
     {"past large blocks", "m=2 n=9001 k=12 norm=rms activation=sigmoid -beta"},
     {"unaligned-groups", "m=41 n=99 k=515 groups=3 activation=relu"},
@@ -70,7 +71,7 @@ static const qn_check_text cases[] = {
     {"subnormal, few",
      "m=5 n=40 k=33 x=2.938735877055719e-39 w=1024 norm=none activation=none clamp=0 -bias -bias2 -gamma -beta"},
     {"subnormal, few columns",
-     "m=130 n=40 k=33 x=1024 w=2.938735877055719e-39 norm=none activation=none clamp=0 -bias -bias2 -gamma -beta"},
+     "m=2050 n=3 k=33 x=1024 w=2.938735877055719e-39 norm=none activation=none clamp=0 -bias -bias2 -gamma -beta"},
     {"subnormal, many",
      "m=70 n=72 k=33 x=1024 w=2.938735877055719e-39 norm=none activation=none clamp=0 -bias -bias2 -gamma -beta"},
     {"small sums", "m=5 n=40 k=3 x=1.3552527156068805e-20 w=1.3552527156068805e-20 norm=none activation=none clamp=0 "
