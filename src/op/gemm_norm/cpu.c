@@ -77,7 +77,7 @@ static int64_t most_direct(const qn_gemm_problem *p)
   return qn_gemm_rounds(p) ? DIRECT_ROUNDED : DIRECT_MOST;
 }
 
-/* Of a tile whose x is read where it lies, 32 rows at a time. */
+/* Of a tile whose x is read where it lies, 32 rows at a time; at most 96. */
 static int64_t rows_that_stay(int64_t m)
 {
   const int64_t blocks = m / (TILES_WANTED * 32);

@@ -137,7 +137,7 @@ static void begin(void)
 }
 
 static void end(void) { _tile_release(); }
-#define CHUNK INT64_MAX / 2 /* its registers hold the sums of one pair of operands, from zero() to take() */
+#define CHUNK (INT64_MAX / 2) /* its registers hold the sums of one pair of operands, from zero() to take() */
 
 static void zero(sums *s)
 {
