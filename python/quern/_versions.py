@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Autograd must see that tensors have changed: PyTorch counts the writes of each, and what it has saved of one that was
-written since is refused. Inference tensors have no count."""
+"""Tells PyTorch's autograd which tensors a call has written. Autograd keeps a version counter for each tensor, and
+refuses a backward pass over a saved tensor whose counter has moved. Inference tensors have no counter."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 @functools.cache
 def counter(torch) -> Callable[[Sequence], None]:
-    """The function that counts a write of each tensor of a list: PyTorch's own, from 2.5 or so on."""
+    """The function that increments the version counter of each tensor of a list: PyTorch's own, where it takes lists
+    (from 2.5 or so on)."""
     count = torch._C._increment_version
 
     def count_each(tensors: Sequence) -> None:
@@ -29,7 +30,7 @@ def counter(torch) -> Callable[[Sequence], None]:
 
 
 def count_writes(arrays: Iterable[object]) -> None:
-    """Of the tensors of PyTorch's among them."""
+    """Increment the version counters of those that are PyTorch's tensors."""
     torch = sys.modules.get("torch")
     tensors = [] if torch is None else [one for one in arrays if isinstance(one, torch.Tensor)]
     if tensors:

@@ -201,7 +201,20 @@ qn_framework qn_framework_of(qn_object *object)
   return numpy && type == numpy->array ? QN_OF_NUMPY : QN_NO_FRAMEWORK;
 }
 
-bool qn_is_torch_size(const qn_object *type) { return torch && (const void *)type == torch->size; }
+static bool is_list(qn_object *object) { return qn_type_of(object) == qn_py.PyList_Type; }
+
+ptrdiff_t qn_sequence_length(qn_object *object)
+{
+  if (is_list(object)) return qn_py.PyList_Size(object);
+  const qn_object *type = qn_type_of(object);
+  const bool is_size = torch && (const void *)type == torch->size;
+  return type == qn_py.PyTuple_Type || is_size ? qn_py.PyTuple_Size(object) : -1;
+}
+
+qn_object *qn_sequence_item(qn_object *object, ptrdiff_t at)
+{
+  return is_list(object) ? qn_py.PyList_GetItem(object, at) : qn_py.PyTuple_GetItem(object, at);
+}
 
 qn_dtype qn_dtype_of_object(const qn_object *object)
 {

@@ -20,8 +20,10 @@ typedef struct qn_py_array {
 
 /* By its exact type. */
 qn_framework qn_framework_of(qn_object *object);
-/* Is it the type of PyTorch's shapes? */
-bool qn_is_torch_size(const qn_object *type);
+/* The length of a list, a tuple or a torch.Size; -1: the object is none of these. */
+ptrdiff_t qn_sequence_length(qn_object *object);
+/* Its item at an index, borrowed; NULL with a Python exception set. */
+qn_object *qn_sequence_item(qn_object *object, ptrdiff_t at);
 /* Of an object that is a framework's for a storage type; QN_NONE: it is none. */
 qn_dtype qn_dtype_of_object(const qn_object *object);
 /* False: it is none that can be read here. */
@@ -33,7 +35,7 @@ qn_torch_state qn_torch_look(qn_object *const *tensors, size_t n);
 /* A row-major array of that shape, of the other's framework, type and device; NULL with a Python exception set. */
 qn_object *qn_array_new(qn_framework framework, qn_object *like, const qn_py_array *seen, int ndim,
                         const int64_t *shape);
-/* Autograd is told that these were written. False: a Python exception is set. */
+/* Counts a write of each of n arrays in PyTorch's autograd. Returns false with a Python exception set. */
 bool qn_arrays_count_writes(qn_framework framework, size_t n, qn_object *const *arrays);
 /* The stream of the framework's for work on that CUDA device. */
 bool qn_stream_current(qn_framework framework, int index, void **stream);

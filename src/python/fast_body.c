@@ -75,21 +75,6 @@ static void put_tag(key *k, char tag, uint64_t value)
   put(k, &value, sizeof value);
 }
 
-static bool is_list(qn_object *object) { return qn_type_of(object) == qn_py.PyList_Type; }
-
-/* Of a list, a tuple or a shape of PyTorch's; -1: it is none. */
-static ptrdiff_t length_of(qn_object *object)
-{
-  if (is_list(object)) return qn_py.PyList_Size(object);
-  const qn_object *type = qn_type_of(object);
-  return type == qn_py.PyTuple_Type || qn_is_torch_size(type) ? qn_py.PyTuple_Size(object) : -1;
-}
-
-static qn_object *item_of(qn_object *object, ptrdiff_t at)
-{
-  return is_list(object) ? qn_py.PyList_GetItem(object, at) : qn_py.PyTuple_GetItem(object, at);
-}
-
 static void put_text(key *k, qn_object *text)
 {
   ptrdiff_t n;
@@ -117,7 +102,7 @@ static void put_number(key *k, const qn_object *type, qn_object *value)
 static void put_value(key *k, qn_object *value, int depth)
 {
   const qn_object *type = qn_type_of(value);
-  const ptrdiff_t n = k->bad ? -1 : length_of(value);
+  const ptrdiff_t n = k->bad ? -1 : qn_sequence_length(value);
   if (k->bad) return;
   if (value == qn_py._Py_NoneStruct) {
     put_tag(k, 'N', 0);
@@ -129,7 +114,7 @@ static void put_value(key *k, qn_object *value, int depth)
     put_text(k, value);
   } else if (n >= 0 && depth < MOST_DEPTH) {
     put_tag(k, '(', (uint64_t)n);
-    for (ptrdiff_t at = 0; at < n && !k->bad; at++) put_value(k, item_of(value, at), depth + 1);
+    for (ptrdiff_t at = 0; at < n && !k->bad; at++) put_value(k, qn_sequence_item(value, at), depth + 1);
   } else if (qn_dtype_of_object(value) != QN_NONE) {
     put_tag(k, 'd', qn_dtype_of_object(value));
   } else {
@@ -185,13 +170,13 @@ static bool read_all(visit *v, key *k)
 {
   qn_object *inputs = v->arguments[INPUTS], *out = v->arguments[OUT];
   const size_t n = v->body->n_inputs;
-  if (length_of(inputs) != (ptrdiff_t)n) return false;
+  if (qn_sequence_length(inputs) != (ptrdiff_t)n) return false;
   for (size_t at = 0; at < n; at++)
-    if (!read(v, at, item_of(inputs, (ptrdiff_t)at), k)) return false;
+    if (!read(v, at, qn_sequence_item(inputs, (ptrdiff_t)at), k)) return false;
   const bool given = out != qn_py._Py_NoneStruct;
-  if (given && length_of(out) != (ptrdiff_t)v->body->n_outputs) return false;
+  if (given && qn_sequence_length(out) != (ptrdiff_t)v->body->n_outputs) return false;
   for (size_t at = 0; at < v->body->n_outputs; at++) {
-    qn_object *one = given ? item_of(out, (ptrdiff_t)at) : qn_py._Py_NoneStruct;
+    qn_object *one = given ? qn_sequence_item(out, (ptrdiff_t)at) : qn_py._Py_NoneStruct;
     if (one == qn_py._Py_NoneStruct)
       put_tag(k, '-', 0);
     else if (!read(v, n + at, one, k) || v->arrays[n + at].read_only)
@@ -450,7 +435,7 @@ static bool remember(const visit *v, const key *k)
   e->alone = given[ALONE] == qn_py._Py_TrueStruct;
   e->workspace_bytes = (size_t)qn_py.PyLong_AsLongLong(given[WORKSPACE]);
   for (size_t at = 0; at < v->body->n_outputs; at++)
-    e->stored_in[at] = (int)qn_py.PyLong_AsLongLong(item_of(given[STORED_IN], (ptrdiff_t)at));
+    e->stored_in[at] = (int)qn_py.PyLong_AsLongLong(qn_sequence_item(given[STORED_IN], (ptrdiff_t)at));
   e->key_bytes = k->n;
   memcpy(e->key, k->bytes, k->n);
   if (qn_py.PyErr_Occurred() || atomic_flag_test_and_set(&v->body->busy)) {

@@ -54,29 +54,19 @@ static bool read_role(visit *v, size_t role, qn_object *object)
   return qn_array_read(framework, object, &v->arrays[role]);
 }
 
-/* Of a list or tuple; -1: it is neither. */
-static ptrdiff_t length_of(qn_object *argument)
-{
-  const qn_object *type = qn_type_of(argument);
-  if (type == qn_py.PyList_Type) return qn_py.PyList_Size(argument);
-  return type == qn_py.PyTuple_Type ? qn_py.PyTuple_Size(argument) : -1;
-}
-
-/* Shapes and strides that the array does not hold itself move to memory that lasts as long as the call. */
+/* Copies a shape or strides that stand in the array's struct to memory that lasts as long as the call. */
 static const int64_t *keep(const qn_py_array *array, const int64_t *numbers, int64_t *room)
 {
   if ((uintptr_t)numbers - (uintptr_t)array->extents >= sizeof array->extents) return numbers;
   return memcpy(room, numbers, (size_t)array->tensor.ndim * sizeof *numbers);
 }
 
-/* The k-th array of a role's list, which is held from now on: another thread may change the list. */
+/* Reads the k-th array of a role's list and takes a reference to it: another thread may change the list. */
 static bool read_item(visit *v, size_t role, size_t k, qn_tensor *tensor)
 {
   qn_py_array other, *const array = k ? &other : &v->arrays[role];
   const size_t place = role * v->n + k;
-  qn_object *const list = v->arguments[role];
-  qn_object *const item = qn_type_of(list) == qn_py.PyList_Type ? qn_py.PyList_GetItem(list, (ptrdiff_t)k)
-                                                                : qn_py.PyTuple_GetItem(list, (ptrdiff_t)k);
+  qn_object *const item = qn_sequence_item(v->arguments[role], (ptrdiff_t)k);
   if (!item) {
     qn_py.PyErr_Clear();
     return false;
@@ -94,7 +84,7 @@ static bool read_item(visit *v, size_t role, size_t k, qn_tensor *tensor)
   return true;
 }
 
-/* Lists, all of as many arrays. */
+/* Reads lists of n arrays each. */
 static bool read_lists(visit *v, ptrdiff_t n)
 {
   const size_t count = n_roles(v) * (size_t)n;
@@ -109,7 +99,7 @@ static bool read_lists(visit *v, ptrdiff_t n)
   for (size_t role = 0; role < n_roles(v); role++) {
     qn_tensor *const list = tensors + role * v->n;
     if (v->arguments[role] == qn_py._Py_NoneStruct && !(v->fast->source.required >> role & 1)) continue;
-    if (length_of(v->arguments[role]) != n) return false;
+    if (qn_sequence_length(v->arguments[role]) != n) return false;
     for (size_t k = 0; k < v->n; k++)
       if (!read_item(v, role, k, &list[k])) return false;
     v->tensors[role] = list;
@@ -130,7 +120,7 @@ static bool read_singles(visit *v)
 
 static bool read_arrays(visit *v)
 {
-  const ptrdiff_t n = length_of(v->arguments[0]);
+  const ptrdiff_t n = qn_sequence_length(v->arguments[0]);
   if (!(n < 0 ? read_singles(v) : read_lists(v, n)) || !v->framework) return false;
   if (v->framework != QN_OF_TORCH) return !v->fast->source.only_torch;
   const qn_torch_state state = qn_torch_look(v->all, n_roles(v) * v->n);

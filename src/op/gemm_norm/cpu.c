@@ -18,8 +18,7 @@ enum {
   COLUMNS_MOST = 256,
   GROUP_MOST = 1024, /* columns */
   TILES_WANTED = 32,
-  USUAL_SIZES = 7, /* of tiles; smaller ones are for long sums that would be one thread's */
-  TILES_LEAST = 4,
+  TILES_LEAST = 4, /* the smallest sizes are for long sums that would be cut into fewer tiles */
   LONG_PRODUCTS = 1 << 22,
   BF16_LEAST = 4,       /* rows: fewer are read at memory's speed by vectors */
   PANELS_MOST = 4 << 20 /* floats */
@@ -58,7 +57,7 @@ static void cut_tiles(cut *c, const qn_gemm_args *a, bool groups)
       {ROWS_MOST / 8, COLUMNS_MOST / 8}, {ROWS_MOST / 16, COLUMNS_MOST / 8}, {ROWS_MOST / 16, COLUMNS_MOST / 16}};
   const bool is_long = a->m * a->n * a->k >= LONG_PRODUCTS;
   for (size_t k = 0; k < sizeof sizes / sizeof sizes[0]; k++) {
-    if (k >= USUAL_SIZES && (!is_long || c->down * c->across >= TILES_LEAST)) break;
+    if (sizes[k].rows < ROWS_MOST / 8 && (!is_long || c->down * c->across >= TILES_LEAST)) break;
     c->rows = least(a->m, sizes[k].rows);
     c->columns = columns_of(a, groups, sizes[k].columns);
     c->down = over(a->m, c->rows), c->across = over(a->n, c->columns);

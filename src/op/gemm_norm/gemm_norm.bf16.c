@@ -352,11 +352,12 @@ static bool few(const qn_gemm_tile *t, const staying *of, int64_t row)
   }
   for (int64_t other = 0; other < of->others; other += PAIR) {
     sums *const of_other = &s[other / PAIR];
-    if (t->w_stays) turn_sums(of_other);
-    if (t->w_stays)
+    if (t->w_stays) {
+      turn_sums(of_other);
       put(of_other, t->z + other * a->n + row, a->n, a->m - other, of->end - row, false);
-    else
+    } else {
       put(of_other, t->z + row * a->n + other, a->n, of->end - row, a->n - other, false);
+    }
   }
   return true;
 }
