@@ -420,6 +420,7 @@ int main(void)
   words();
   views();
   reductions();
+  short_rows();
   pieces();
   kept();
   convolutions();

@@ -203,6 +203,27 @@ static void reductions(void)
   one_op("aten._adaptive_avg_pool2d.default", "$x,[2,3]", "f32", "2,3,8,9", "f32", "2,3,2,3", false);
 }
 
+/* A GPU's simdgroups of several rows: whole ones and a last one with fewer, packs and single elements. */
+static void short_rows(void)
+{
+  static const char *const rows[][2] = {{"9,12", "9"}, {"70,20", "70"}, {"35,18", "35"},
+                                        {"3,9", "3"},  {"33,10", "33"}, {"5,64", "5"}};
+  for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
+    one_op("aten._softmax.default", "$x,1,false", k % 2 ? "f32" : "f16", rows[k][0], k % 2 ? "f32" : "f16", rows[k][0],
+           true);
+    one_op("aten.argmax.default", "$x,1", "f32", rows[k][0], "i64", rows[k][1], true);
+    describe("cuda");
+    input("x", "f32", rows[k][0], NULL);
+    node("s", "aten.sum.dim_IntList", "$x,[1]", "f32", rows[k][1]);
+    holds("a row's sum", ready("\"s\""), 1, false, 0);
+    qn_graph_plan *plan = NULL;
+    check(!qn_graph_plan_create(&plan, text.at, text.length, NULL) &&
+              strstr(qn_graph_plan_text(plan), "lanes of a simdgroup a row"),
+          "%s is cut by simdgroups", rows[k][0]);
+    qn_graph_plan_destroy(&plan);
+  }
+}
+
 /* A processor's loops: pieces of a row, and rows around the widths of their sums. */
 static void pieces(void)
 {

@@ -10,7 +10,7 @@ enum { HELD_ON_CPU = 4096 }; /* elements that a row holds on a processor: what i
 
 const char *qn_schedule_name(qn_schedule schedule)
 {
-  static const char *const names[] = {"an element a thread", "a thread a row", "a simdgroup a row",
+  static const char *const names[] = {"an element a thread", "a thread a row", "lanes of a simdgroup a row",
                                       "a threadgroup a row", "rows side by side"};
   return names[schedule];
 }
@@ -172,7 +172,8 @@ static void write_position(qn_writer *w, const qn_cut *p)
     break;
   case QN_SCHEDULE_THREAD: qn_text_add(to, "const %s o = thread_position_in_grid.x;\n", type); break;
   case QN_SCHEDULE_SIMD:
-    qn_text_add(to, "const %s o = thread_position_in_grid.x / 32;\nconst int t = thread_index_in_simdgroup;\n", type);
+    qn_text_add(to, "const %s o = thread_position_in_grid.x / %d;\nconst int t = thread_index_in_simdgroup %% %d;\n",
+                type, (int)p->threads, (int)p->threads);
     break;
   case QN_SCHEDULE_GROUP:
     qn_text_add(to, "const %s o = threadgroup_position_in_grid.x;\nconst int t = thread_index_in_threadgroup;\n", type);

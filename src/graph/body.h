@@ -18,7 +18,7 @@ typedef struct qn_fused {
 typedef enum qn_schedule {
   QN_SCHEDULE_FLAT,    /* elements in a row; a thread has one access, on a processor a piece of a row along x */
   QN_SCHEDULE_THREAD,  /* a thread a row */
-  QN_SCHEDULE_SIMD,    /* a simdgroup a row */
+  QN_SCHEDULE_SIMD,    /* a simdgroup a row, or some of its lanes */
   QN_SCHEDULE_GROUP,   /* a threadgroup a row */
   QN_SCHEDULE_COLUMNS, /* 32 rows side by side a threadgroup, its simdgroups along them; on a processor `width` rows a
                         * thread, its lanes across them */

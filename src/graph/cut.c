@@ -82,11 +82,22 @@ static void choose_on_cpu(const qn_writer *w, qn_cut *p, bool along)
   p->tail = p->length % p->width != 0;
 }
 
+/* Lanes of a simdgroup that take a row together: some four steps each, or fewer where rows are few. */
+static int64_t team_of(const qn_cut *p, int64_t steps)
+{
+  enum { STEPS = 4, LANES = 32, MANY = 1 << 19 };
+  int64_t team = p->scans ? LANES : power_above((steps + STEPS - 1) / STEPS);
+  while (team < LANES && team < steps && p->rows * team < MANY) team *= 2;
+  return team < LANES ? team : LANES;
+}
+
 /* Rows that lie along memory are read by neighbouring threads, columns side by side. */
 static void choose_on_gpu(qn_cut *p, bool along)
 {
   const int64_t steps = (p->length + p->width - 1) / p->width;
-  if (p->length <= 16 || (!along && p->rows >= 32768) || (p->length <= 64 && p->rows >= 65536)) {
+  const int64_t alone = !along || p->scans ? 16 : 8; /* the longest row that a thread takes, but for many rows */
+  const bool many = along ? p->scans && p->length <= 64 && p->rows >= 65536 : p->rows >= 32768;
+  if (p->length <= alone || many) {
     p->schedule = QN_SCHEDULE_THREAD;
     p->width = 1;
   } else if (!along && p->rows >= 32) {
@@ -94,9 +105,9 @@ static void choose_on_gpu(qn_cut *p, bool along)
     p->width = p->scans ? 8 : 1; /* a piece of a column for each thread */
     p->threads = power_above(p->length / 8);
     if (p->threads > 32) p->threads = 32;
-  } else if (steps <= 256 && p->rows >= 512) {
+  } else if (steps <= 32 || (steps <= 256 && p->rows >= 512)) {
     p->schedule = QN_SCHEDULE_SIMD;
-    p->threads = 32;
+    p->threads = team_of(p, steps);
   } else {
     p->schedule = QN_SCHEDULE_GROUP;
     p->threads = power_above(steps / 4);
@@ -122,7 +133,7 @@ void qn_cut_choose(const qn_writer *w, qn_cut *p)
     p->piece = p->side < QN_PIECE ? p->side : QN_PIECE;
     return;
   }
-  p->width = along && (p->scans || p->length % vector == 0) && p->length >= 32 * vector ? vector : 1;
+  p->width = along && (p->scans ? p->length >= 32 * vector : p->length % vector == 0) ? vector : 1;
   if (p->on_cpu)
     choose_on_cpu(w, p, along);
   else

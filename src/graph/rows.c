@@ -137,8 +137,9 @@ static void gather_parts(qn_writer *w, const qn_cut *p, int k)
   const bool group = p->schedule == QN_SCHEDULE_GROUP && p->threads > 32;
   for (int turn = 0; turn < 1 + group && (group || p->schedule == QN_SCHEDULE_SIMD || p->schedule == QN_SCHEDULE_GROUP);
        turn++) {
-    if (turn) exchange_parts(to, v, k, (long long)p->threads / 32, a, n);
-    qn_text_add(to, "for (ushort d = %d; d > 0; d >>= 1) {\n", turn ? (int)(p->threads / 64) : 16);
+    const int64_t parts = turn ? p->threads / 32 : p->threads < 32 ? p->threads : 32;
+    if (turn) exchange_parts(to, v, k, (long long)parts, a, n);
+    qn_text_add(to, "for (ushort d = %d; d > 0; d >>= 1) {\n", (int)(parts / 2));
     qn_text_add(to, "const "), qn_write_type(to, v->compute);
     qn_text_add(to, " x = simd_shuffle_xor(%s, d);\n", a);
     if (is_place(v)) qn_text_add(to, "const long y = simd_shuffle_xor(%s, d);\n", n);

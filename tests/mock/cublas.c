@@ -34,12 +34,12 @@ typedef struct layout_room {
 } layout_room;
 typedef struct preference_room {
   int kind;
-  uint32_t alignment[4];
+  uint32_t alignment[4], reductions;
   uint64_t workspace_bytes;
 } preference_room;
 typedef struct kernel { /* in an algorithm */
   int kind;
-  uint32_t alignment[4];
+  uint32_t alignment[4], reductions;
   uint64_t workspace_bytes;
 } kernel;
 _Static_assert(sizeof(kernel) <= sizeof(cublas_algorithm), "a kernel's note has place");
@@ -140,7 +140,7 @@ int cublasLtMatmulPreferenceInit_internal(cublas_room *room, size_t bytes)
 {
   BEGIN();
   REQUIRE(bytes >= 8 * sizeof(uint64_t), INVALID_VALUE);
-  const preference_room made = {.kind = PREFERENCE, .alignment = {256, 256, 256, 256}};
+  const preference_room made = {.kind = PREFERENCE, .alignment = {256, 256, 256, 256}, .reductions = 7};
   memcpy(room, &made, sizeof made);
   return CUBLAS_SUCCESS;
 }
@@ -155,6 +155,8 @@ int cublasLtMatmulPreferenceSetAttribute(cublas_room *room, int attribute, const
     memcpy(&of.workspace_bytes, value, bytes);
   else if (attribute >= CUBLAS_PREFERENCE_ALIGNMENT_A && attribute <= CUBLAS_PREFERENCE_ALIGNMENT_D && bytes == 4)
     memcpy(&of.alignment[attribute - CUBLAS_PREFERENCE_ALIGNMENT_A], value, bytes);
+  else if (attribute == CUBLAS_PREFERENCE_REDUCTIONS && bytes == 4)
+    memcpy(&of.reductions, value, bytes);
   else
     return INVALID_VALUE;
   memcpy(room, &of, sizeof of);
@@ -191,7 +193,7 @@ int cublasLtMatmulAlgoGetHeuristic(cublas_handle handle, cublas_room *product, c
   pthread_mutex_unlock(&mock.mutex);
   *n_found = 0;
   REQUIRE(!mock.none, CUBLAS_UNSUPPORTED);
-  kernel made = {.kind = KERNEL, .workspace_bytes = want.workspace_bytes / 2};
+  kernel made = {.kind = KERNEL, .reductions = want.reductions, .workspace_bytes = want.workspace_bytes / 2};
   memcpy(made.alignment, want.alignment, sizeof made.alignment);
   *found = (cublas_found){.workspace_bytes = made.workspace_bytes, .status = CUBLAS_SUCCESS, .waves = 1};
   memcpy(&found->algorithm, &made, sizeof made);
@@ -209,23 +211,33 @@ static float element(const void *from, const layout_room *of, uint64_t row, uint
   return value;
 }
 
-static void multiply(const product_room *p, const layout_room *of, const void *a, const void *b, void *d)
+static uint16_t bf16_of(float value)
+{
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+/* Two parts of k, which are kept in the result's type unless only reductions in f32 were allowed. */
+static void multiply(const product_room *p, const layout_room *of, const kernel *by, const void *a, const void *b,
+                     void *d)
 {
   const uint64_t depth = p->turned[0] ? of[0].rows : of[0].columns;
+  const bool narrow = of[2].type != CUBLAS_R_32F, rounds = narrow && by->reductions != CUBLAS_REDUCTIONS_IN_F32;
   for (uint64_t j = 0; j < of[2].columns; j++)
     for (uint64_t i = 0; i < of[2].rows; i++) {
       float sum = 0;
-      for (uint64_t l = 0; l < depth; l++)
+      for (uint64_t l = 0; l < depth; l++) {
+        const uint32_t half = (uint32_t)bf16_of(sum) << 16;
+        if (rounds && l == depth / 2) memcpy(&sum, &half, sizeof sum);
         sum += (p->turned[0] ? element(a, &of[0], l, i) : element(a, &of[0], i, l)) *
                (p->turned[1] ? element(b, &of[1], j, l) : element(b, &of[1], l, j));
+      }
       const uint64_t at = i + j * (uint64_t)of[2].leading;
-      uint32_t bits;
-      memcpy(&bits, &sum, sizeof bits);
-      bits += 0x7fff + (bits >> 16 & 1);
-      if (of[2].type == CUBLAS_R_32F)
-        ((float *)d)[at] = sum;
+      if (narrow)
+        ((uint16_t *)d)[at] = bf16_of(sum);
       else
-        ((uint16_t *)d)[at] = (uint16_t)(bits >> 16);
+        ((float *)d)[at] = sum;
     }
 }
 
@@ -258,7 +270,7 @@ int cublasLtMatmul(cublas_handle handle, cublas_room *product, const void *alpha
   REQUIRE(workspace && (uintptr_t)workspace % 16 == 0 && workspace_bytes >= by.workspace_bytes, INVALID_VALUE);
   for (int k = 0; k < 4; k++) REQUIRE((uintptr_t)data[k] % by.alignment[k] == 0, INVALID_VALUE);
   memset(workspace, 0xa5, by.workspace_bytes); /* it is the library's to write */
-  multiply(&p, of, a, b, d);
+  multiply(&p, of, &by, a, b, d);
   pthread_mutex_lock(&mock.mutex);
   mock.products++;
   mock.latest = (mock_product){note(a, &of[0], p.turned[0]),

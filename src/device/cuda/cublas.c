@@ -233,18 +233,20 @@ static int ask(const qn_cublas *c, cublas_handle handle, const kind *of, descrip
   const uint64_t bytes = of->workspace_bytes;
   const struct {
     int attribute;
-    uint32_t alignment;
+    uint32_t value;
   } wanted[] = {{CUBLAS_PREFERENCE_ALIGNMENT_A, of->alignment_w},
                 {CUBLAS_PREFERENCE_ALIGNMENT_B, of->alignment_x},
                 {CUBLAS_PREFERENCE_ALIGNMENT_C, of->alignment_z},
-                {CUBLAS_PREFERENCE_ALIGNMENT_D, of->alignment_z}};
+                {CUBLAS_PREFERENCE_ALIGNMENT_D, of->alignment_z},
+                {CUBLAS_PREFERENCE_REDUCTIONS, CUBLAS_REDUCTIONS_IN_F32}};
+  const size_t n_wanted = sizeof wanted / sizeof *wanted - !of->narrow; /* f32 results lose nothing in any way */
   cublas_room preference = {{0}};
   int n = 0, bad = c->cublasLtMatmulPreferenceInit_internal(&preference, sizeof preference);
   if (!bad)
     bad = c->cublasLtMatmulPreferenceSetAttribute(&preference, CUBLAS_PREFERENCE_WORKSPACE, &bytes, sizeof bytes);
-  for (size_t k = 0; k < sizeof wanted / sizeof *wanted && !bad; k++)
-    bad = c->cublasLtMatmulPreferenceSetAttribute(&preference, wanted[k].attribute, &wanted[k].alignment,
-                                                  sizeof wanted[k].alignment);
+  for (size_t k = 0; k < n_wanted && !bad; k++)
+    bad = c->cublasLtMatmulPreferenceSetAttribute(&preference, wanted[k].attribute, &wanted[k].value,
+                                                  sizeof wanted[k].value);
   if (!bad)
     bad = c->cublasLtMatmulAlgoGetHeuristic(handle, &d->product, &d->w, &d->x, &d->z, &d->z, &preference, 1, found, &n);
   if (bad) return bad;

@@ -45,10 +45,12 @@ enum {
   CUBLAS_DESC_TRANSA = 3, /* int32: 1 transposes */
   CUBLAS_DESC_TRANSB = 4,
   CUBLAS_PREFERENCE_WORKSPACE = 1,   /* uint64: bytes at most */
+  CUBLAS_PREFERENCE_REDUCTIONS = 3,  /* uint32: ways to add parts of k up, a bit each */
   CUBLAS_PREFERENCE_ALIGNMENT_A = 5, /* uint32: bytes; then of B, C and D */
   CUBLAS_PREFERENCE_ALIGNMENT_B = 6,
   CUBLAS_PREFERENCE_ALIGNMENT_C = 7,
-  CUBLAS_PREFERENCE_ALIGNMENT_D = 8
+  CUBLAS_PREFERENCE_ALIGNMENT_D = 8,
+  CUBLAS_REDUCTIONS_IN_F32 = 2 /* the others keep parts in the result's type */
 };
 
 /* Every function: without one of them the library is not used, and the sentence names it. Matrices are column-major:

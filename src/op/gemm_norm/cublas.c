@@ -97,10 +97,11 @@ static double guess_us(const qn_gemm_variant *variant, const qn_gemm_problem *pr
                                                         : &of_rounded;
   const double m = (double)((a->m + 63) / 64 * 64), n = (double)((a->n + 63) / 64 * 64), k = (double)a->k;
   const bool rough = !qn_gemm_rows_aligned(problem) || a->n % 4;
+  const double uneven = problem->short_data && a->n < 128 && a->n % 8 ? 1.6 : 1; /* bf16's columns go by eights */
   const double work = 2 * m * n * k * (rough ? s->rough : 1) / (s->flops_us * share / 132);
   const double bytes = ((double)(a->m + a->n) * k + (double)a->m * (double)a->n) * (problem->short_data ? 2 : 4);
   (void)variant;
-  return s->begin_us + fmax(work, s->memory * qn_gemm_memory_us(target, bytes, bytes)) + s->depth_us * sqrt(k);
+  return s->begin_us + fmax(work, uneven * s->memory * qn_gemm_memory_us(target, bytes, bytes)) + s->depth_us * sqrt(k);
 }
 
 const qn_gemm_variant qn_gemm_cublas[] = {

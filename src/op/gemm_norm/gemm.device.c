@@ -31,18 +31,34 @@ static int64_t blocks_of(const qn_gemm_problem *problem, int64_t rows, int64_t c
 
 static double larger(double a, double b) { return a > b ? a : b; }
 
-/* Blocks on the places that there are, and the time of memory, which go on beside each other but for the most; one
- * launch. One more block beside those of a place takes
- * such a share of a block's time; 0: places have one each, and the others wait for the next round. */
-static double tiles_us(const qn_gemm_problem *problem, const qn_gemm_target *target, int64_t blocks, int64_t places,
-                       tile_time time, double share)
+/* Of what goes on beside each other: a little more than the larger. */
+static double beside(double a, double b) { return sqrt(hypot(a * a, b * b)); }
+
+/* Blocks on the places that there are. One more block beside those of a place takes such a share of a block's time; 0:
+ * places have one each, and the others wait for the next round. */
+static double blocks_us(const qn_gemm_problem *problem, int64_t blocks, int64_t places, tile_time time, double share)
 {
   const double more = share * larger(0, (double)blocks / (double)places - 1);
   const double rounds = share > 0 ? 1 + more : (double)qn_gemm_pieces(blocks, places);
-  const double us = rounds * (time.us + time.column_ns * 1e-3 * (double)problem->args.slice_k);
+  return rounds * (time.us + time.column_ns * 1e-3 * (double)problem->args.slice_k);
+}
+
+static double begin_us(const qn_gemm_target *target)
+{
+  return target->device.kind == QN_CUDA ? QN_GEMM_BEGIN_US : QN_GEMM_IMITATED_US;
+}
+
+static double reads_us(const qn_gemm_problem *problem, const qn_gemm_target *target)
+{
   const double bytes = qn_gemm_bytes(problem);
-  return (target->device.kind == QN_CUDA ? QN_GEMM_BEGIN_US : QN_GEMM_IMITATED_US) +
-         hypot(us, qn_gemm_memory_us(target, bytes, bytes));
+  return qn_gemm_memory_us(target, bytes, bytes);
+}
+
+/* One launch: blocks and the time of memory, which go on beside each other but for the most. */
+static double tiles_us(const qn_gemm_problem *problem, const qn_gemm_target *target, int64_t blocks, int64_t places,
+                       tile_time time, double share)
+{
+  return begin_us(target) + hypot(blocks_us(problem, blocks, places, time, share), reads_us(problem, target));
 }
 
 /* The width of a norm's groups as the kernels take it: 0 is no norm. */
@@ -53,7 +69,7 @@ static int loose(const qn_gemm_problem *problem) { return !problem->raw && !qn_g
 
 /* ---- gemm.hopper.cu ---- */
 
-enum { TILE_N = 128, CLUSTER = 2, HOPPER_THREADS = 384, HALF_TILE = 64, ALIGNMENT = 1024, PART_BYTES = 128 };
+enum { TILE_N = 128, HOPPER_THREADS = 384, HALF_TILE = 64, ALIGNMENT = 1024, PART_BYTES = 128 };
 enum { HOPPER_STEP = 64, SHALLOW = 512 }; /* slices are whole chunks in every class; writing y takes longer than k */
 enum { STAGES_MOST = 7, HOPPER_SHARED = 227 * 1024 }; /* of a block, in compute capability 9.0 */
 
@@ -69,6 +85,9 @@ typedef struct hopper_settings {
   uint32_t tile_m;
   tile_time times[QN_GEMM_PRECISIONS + 1]; /* the last is bf16 in memory */
 } hopper_settings;
+
+/* Blocks that share rows of x; where one has all columns of y, a second would have none. */
+static uint32_t cluster_of(const qn_gemm_problem *problem) { return problem->args.n <= TILE_N ? 1 : 2; }
 
 static int row_of(const qn_gemm_problem *problem)
 {
@@ -139,9 +158,10 @@ static qn_status hopper_maps(const qn_gemm_problem *problem, const qn_gemm_call 
   const qn_gemm_args *a = &problem->args;
   const hopper_class *c = class_of(problem);
   const int64_t words = (int64_t)argument->chunks * c->x_parts * (PART_BYTES / WORD);
-  qn_try(qn_cuda_tensor_map(call->exec->device, c->w, a->w, a->n * argument->batches, a->k, TILE_N, &argument->w));
+  qn_try(qn_cuda_tensor_map(call->exec->device, c->w, a->w, a->n * argument->batches, a->k, argument->w_rows,
+                            &argument->w));
   return qn_cuda_tensor_map(call->exec->device, c->x, c->made ? call->workspace : a->x, rows_of_x(problem),
-                            c->made ? words : a->k, tile_m / CLUSTER, &argument->x);
+                            c->made ? words : a->k, tile_m / cluster_of(problem), &argument->x);
 }
 
 /* Stages of the ring: what fits beside the tiles of y and the barriers. */
@@ -162,8 +182,8 @@ static qn_status hopper_function(const qn_gemm_problem *problem, const qn_gemm_c
   char more[MORE];
   snprintf(
       more, sizeof more,
-      "QN_GEMM_COLUMNS=%d QN_GEMM_LOOSE=%d QN_GEMM_TILE_M=%u QN_GEMM_STAGES=%u QN_GEMM_CLUSTER=%d QN_GEMM_FOLD=%d%s",
-      width(problem), loose(problem), tile_m, stages, CLUSTER, fold, near);
+      "QN_GEMM_COLUMNS=%d QN_GEMM_LOOSE=%d QN_GEMM_TILE_M=%u QN_GEMM_STAGES=%u QN_GEMM_CLUSTER=%u QN_GEMM_FOLD=%d%s",
+      width(problem), loose(problem), tile_m, stages, cluster_of(problem), fold, near);
   return qn_gemm_function(problem, call, "op/gemm_norm/gemm.hopper.cu", "gemm_hopper", more, function);
 }
 
@@ -174,11 +194,12 @@ static qn_status run_hopper(const qn_gemm_variant *variant, const qn_gemm_proble
   qn_gemm_hopper_args argument = {.of = *a,
                                   .chunks = (uint32_t)chunks_of(problem),
                                   .m_tiles = (uint32_t)qn_gemm_pieces(a->m, s->tile_m),
-                                  .batches = (uint32_t)qn_gemm_batches(problem)};
+                                  .batches = (uint32_t)qn_gemm_batches(problem),
+                                  .w_rows = a->n < TILE_N ? (uint32_t)qn_gemm_pieces(a->n, 8) * 8 : TILE_N};
   uint32_t shared;
-  const uint32_t stages = stages_of(class_of(problem), s->tile_m, &shared);
+  const uint32_t stages = stages_of(class_of(problem), s->tile_m, &shared), cluster = cluster_of(problem);
   const qn_device_function *function;
-  argument.tiles = argument.m_tiles * (uint32_t)qn_gemm_pieces(a->n, TILE_N * CLUSTER) * argument.batches;
+  argument.tiles = argument.m_tiles * (uint32_t)qn_gemm_pieces(a->n, TILE_N * cluster) * argument.batches;
   argument.across = a->k <= SHALLOW;
   argument.slices = (uint32_t)a->slices;
   argument.slice_chunks = a->slices > 1 ? (uint32_t)(a->slice_k / class_of(problem)->columns) : argument.chunks;
@@ -188,9 +209,9 @@ static qn_status run_hopper(const qn_gemm_variant *variant, const qn_gemm_proble
   if (class_of(problem)->made) qn_try(make_x(problem, call));
   if (call->prepare) return QN_OK;
   qn_try(hopper_maps(problem, call, s->tile_m, &argument));
-  const uint32_t clusters = (uint32_t)call->target->arch.multiprocessors / CLUSTER;
+  const uint32_t clusters = (uint32_t)call->target->arch.multiprocessors / cluster;
   const uint32_t work = argument.tiles * argument.slices;
-  return qn_gemm_launch(&behind, function, (clusters < work ? clusters : work) * CLUSTER, HOPPER_THREADS, shared,
+  return qn_gemm_launch(&behind, function, (clusters < work ? clusters : work) * cluster, HOPPER_THREADS, shared,
                         &argument, sizeof argument);
 }
 
@@ -201,8 +222,11 @@ static double guess_hopper(const qn_gemm_variant *variant, const qn_gemm_problem
   const int64_t row_bytes = problem->args.row * (problem->short_data ? 2 : 4);
   tile_time time = s->times[row_of(problem)];
   if (row_bytes % PART_BYTES) time.column_ns *= 1.09; /* what is read at once lies in two lines of the cache */
-  const int64_t blocks = blocks_of(problem, s->tile_m, TILE_N * CLUSTER) * qn_gemm_batches(problem);
-  const double us = tiles_us(problem, target, blocks, places_of(target) / CLUSTER, time, 0);
+  const int64_t cluster = cluster_of(problem);
+  const int64_t blocks = blocks_of(problem, s->tile_m, TILE_N * cluster) * qn_gemm_batches(problem);
+  const double products = blocks_us(problem, blocks, places_of(target) / cluster, time, 0);
+  const double reads = reads_us(problem, target); /* of a block that waits for no other they hide each other more */
+  const double us = begin_us(target) + (cluster == 1 ? beside(products, reads) : hypot(products, reads));
   return us + (class_of(problem)->made ? 2.45 + qn_gemm_memory_us(target, of_x, of_x) : 0);
 }
 

@@ -29,7 +29,7 @@ constexpr int PART_COLUMNS = SHORT ? 64 : 32;
 constexpr int TILE_N = 128, TILE_M = QN_GEMM_TILE_M, STAGES = QN_GEMM_STAGES, CLUSTER = QN_GEMM_CLUSTER;
 constexpr int FLAGS = QN_GEMM_FLAGS, COLUMNS = QN_GEMM_COLUMNS;
 constexpr int W_PART = TILE_N * 128, X_PART = TILE_M * 128, W_BYTES = W_PARTS * W_PART;
-constexpr int STAGE_BYTES = W_BYTES + X_PARTS * X_PART;
+constexpr int X_BYTES = X_PARTS * X_PART, STAGE_BYTES = W_BYTES + X_BYTES;
 constexpr int SUMS = TILE_M / 2; /* a thread's: of two rows of w by TILE_M / 4 rows of x, twice */
 /* Registers of a thread that brings and of one that multiplies, out of the 168 that each begins with: were they more in
  * all, the block would wait for them for ever. */
@@ -76,6 +76,7 @@ QN_FN qn_u32 chunks_from(const qn_gemm_hopper_args &a, qn_u32 first)
 QN_FN void bring(const qn_gemm_hopper_args &a, ring r, qn_u32 cluster, qn_u32 clusters, qn_u32 rank)
 {
   const int share = TILE_M / CLUSTER;
+  const qn_u32 bytes = X_BYTES + W_PARTS * 128 * a.w_rows; /* the rest of w's tile is of columns that y has not */
   for (qn_u32 pair = cluster; pair < a.tiles * a.slices; pair += clusters) {
     const qn_u32 first = pair / a.tiles * a.slice_chunks;
     const tile_place t = tile_of(a, pair % a.tiles);
@@ -85,7 +86,7 @@ QN_FN void bring(const qn_gemm_hopper_args &a, ring r, qn_u32 cluster, qn_u32 cl
     for (qn_u32 chunk = first; chunk < first + chunks_from(a, first); chunk++, r.next()) {
       const int part = static_cast<int>(chunk) * PART_COLUMNS;
       qn_mbarrier_wait(r.free(), r.parity ^ 1);
-      qn_mbarrier_expect(r.full(), STAGE_BYTES);
+      qn_mbarrier_expect(r.full(), bytes);
       QN_UNROLL
       for (int i = 0; i < W_PARTS; i++)
         qn_tensor_copy(r.w() + i * W_PART, &a.w, W_PARTS * part + i * PART_COLUMNS, n0, r.full());

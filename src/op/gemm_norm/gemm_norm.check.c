@@ -163,11 +163,11 @@ static const char *const looser[] = {"precision=tf32", "precision=bf16", NULL};
                 "QN_GEMM_STAGES=" #stages, "QN_GEMM_DOWN=" #down, "QN_GEMM_ACROSS=" #across, __VA_ARGS__),             \
         arch                                                                                                           \
   }
-#define HOPPER(precision, rows, stages, ...)                                                                           \
+#define HOPPER(precision, rows, stages, cluster, ...)                                                                  \
   {                                                                                                                    \
     "op/gemm_norm/gemm.hopper.cu",                                                                                     \
         DEFINES("QN_GEMM_PRECISION=" #precision, "QN_GEMM_TILE_M=" #rows, "QN_GEMM_STAGES=" #stages,                   \
-                "QN_GEMM_CLUSTER=2", "QN_GEMM_FOLD=2", __VA_ARGS__),                                                   \
+                "QN_GEMM_CLUSTER=" #cluster, "QN_GEMM_FOLD=2", __VA_ARGS__),                                           \
         "sm_90a"                                                                                                       \
   }
 static const qn_device_unit units[] = {
@@ -205,15 +205,15 @@ static const qn_device_unit units[] = {
     SLICED(3, 16, 64, 1, SUMS, "QN_GEMM_SHORT=0"),
     CORES(128, 128, 32, 3, 4, 2, "sm_90a", F32, "QN_GEMM_COLUMNS=32"),
     CORES(16, 64, 64, 4, 1, 1, NULL, F32, "QN_GEMM_COLUMNS=32"),
-    HOPPER(1, 128, 6, F32, "QN_GEMM_COLUMNS=32", "QN_ACTIVATION_NEAR"),
-    HOPPER(1, 256, 4, SUMS, "QN_GEMM_SHORT=0", "QN_ACTIVATION_NEAR"),
-    HOPPER(2, 64, 7, F32, "QN_GEMM_COLUMNS=64", "QN_ACTIVATION_NEAR"),
-    HOPPER(3, 128, 4, F32, "QN_GEMM_COLUMNS=32"),
-    HOPPER(3, 128, 4, SUMS, "QN_GEMM_SHORT=0"),
-    HOPPER(4, 128, 4, F32, "QN_GEMM_COLUMNS=32", "QN_ACTIVATION_NEAR"),
-    HOPPER(4, 128, 6, SHORT, "QN_GEMM_COLUMNS=32", "QN_ACTIVATION_NEAR"),
-    HOPPER(4, 128, 6, LOOSE, "QN_ACTIVATION_NEAR"),
-    HOPPER(4, 64, 7, SUMS, "QN_GEMM_SHORT=1", "QN_ACTIVATION_NEAR"),
+    HOPPER(1, 128, 6, 1, F32, "QN_GEMM_COLUMNS=32", "QN_ACTIVATION_NEAR"),
+    HOPPER(1, 256, 4, 2, SUMS, "QN_GEMM_SHORT=0", "QN_ACTIVATION_NEAR"),
+    HOPPER(2, 64, 7, 2, F32, "QN_GEMM_COLUMNS=64", "QN_ACTIVATION_NEAR"),
+    HOPPER(3, 128, 4, 2, F32, "QN_GEMM_COLUMNS=32"),
+    HOPPER(3, 128, 4, 2, SUMS, "QN_GEMM_SHORT=0"),
+    HOPPER(4, 128, 4, 2, F32, "QN_GEMM_COLUMNS=32", "QN_ACTIVATION_NEAR"),
+    HOPPER(4, 128, 6, 2, SHORT, "QN_GEMM_COLUMNS=32", "QN_ACTIVATION_NEAR"),
+    HOPPER(4, 128, 6, 2, LOOSE, "QN_ACTIVATION_NEAR"),
+    HOPPER(4, 64, 7, 1, SUMS, "QN_GEMM_SHORT=1", "QN_ACTIVATION_NEAR"),
     {NULL, NULL, NULL},
 };
 
