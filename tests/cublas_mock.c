@@ -409,8 +409,8 @@ static void on_hopper(void)
   use(MOCK_CUBLAS, NULL);
   expect("cublas", 1024, 8192, 8192, 256, QN_PRECISION_FP32, false);
   expect("whole-8", 3, 12, 5, 3, QN_PRECISION_FP32, false);
-  expect("cublas", 352, 28, 131072, 7, QN_PRECISION_BF16, true);           /* few columns of a long k, by fours */
-  expect("wgmma-64x128-k2", 128, 4096, 1024, 1, QN_PRECISION_TF32, false); /* no tile holds the group */
+  expect("wgmma-128x128-k32", 352, 28, 131072, 7, QN_PRECISION_BF16, true); /* few columns of a long k */
+  expect("wgmma-64x128-k2", 128, 4096, 1024, 1, QN_PRECISION_TF32, false);  /* no tile holds the group */
   expect("wgmma-256x128", 1024, 8192, 8192, 256, QN_PRECISION_TF32, false);
   expect("wgmma-128x128", 1024, 8192, 8192, 256, QN_PRECISION_BF16X3, false);
 }
