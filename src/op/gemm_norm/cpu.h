@@ -31,7 +31,9 @@ typedef struct qn_gemm_tile {
   const qn_gemm_problem *problem;
   qn_gemm_work work;
   int64_t row, rows, column, columns; /* of y */
-  float *z;                           /* (m, n), dense: where sums are kept; y itself where that is f32 */
+  float *z;                           /* where sums are kept: of all of y, y itself where that is f32, or the tile's */
+  int64_t z_row, z_column, z_pitch;   /* the element of y whose sum is z[0], and floats from row to row */
+  bool z_whole;                       /* z has room for whole blocks of 32 by 32, from z[0] on */
   /* Elements [k, k + depth) of the tile's rows and columns as panels, block after block of QN_GEMM_DEPTH; of each block
    * a panel after the other, in which a step along k lies side by side. Elements along a block: row_pad, column_pad. */
   float *x_panel, *w_panel;
@@ -44,6 +46,12 @@ typedef struct qn_gemm_tile {
   atomic_uint *lowest_x, *lowest_w;
 } qn_gemm_tile;
 
+/* The sum of an element of y. */
+static inline float *qn_gemm_sum_of(const qn_gemm_tile *t, int64_t row, int64_t column)
+{
+  return t->z + (row - t->z_row) * t->z_pitch + column - t->z_column;
+}
+
 /* Whether operands are rounded on their way; the x3 classes are f32 here. */
 static inline bool qn_gemm_rounds(const qn_gemm_problem *p)
 {
@@ -55,9 +63,9 @@ typedef void qn_gemm_cpu_fn(const qn_gemm_tile *tile);
 QN_CPU_DECLARE_TIERS(gemm_norm, qn_gemm_cpu_fn);
 qn_gemm_cpu_fn qn_gemm_norm_cpu_avx512bf16, qn_gemm_norm_cpu_amx;
 
-/* Elements of k in a block of the tiers of bf16, a row of one of AMX's registers; and the most rows of an operand
- * beside which the other one is read where it lies. */
-enum { QN_GEMM_BF16_STEP = 32, QN_GEMM_BF16_FEW = 64 };
+/* A block of the tiers of bf16, one of AMX's registers: its rows, and its elements of k; and the most rows of an
+ * operand beside which the other one is read where it lies. */
+enum { QN_GEMM_BF16_SIDE = 16, QN_GEMM_BF16_STEP = 32, QN_GEMM_BF16_FEW = 64 };
 
 /* Do these tiers' instructions compute all products of such operands as f32 does? They take subnormal numbers for zero.
  * Above 2^-102 a product is a multiple of 2^-116, and so is each sum: none is subnormal. */

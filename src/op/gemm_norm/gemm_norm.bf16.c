@@ -18,7 +18,14 @@
 #include <immintrin.h>
 #include <string.h>
 
-enum { SIDE = 16, STEP = QN_GEMM_BF16_STEP, BLOCK = SIDE * STEP, PAIR = 2 * SIDE, OTHERS_MOST = QN_GEMM_BF16_FEW };
+enum { DEEP = 512 }; /* elements of k along which 32 columns of w are 32 KiB, which stay in the first cache */
+enum {
+  SIDE = QN_GEMM_BF16_SIDE,
+  STEP = QN_GEMM_BF16_STEP,
+  BLOCK = SIDE * STEP,
+  PAIR = 2 * SIDE,
+  OTHERS_MOST = QN_GEMM_BF16_FEW
+};
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t over(int64_t n, int64_t by) { return (n + by - 1) / by; }
@@ -90,9 +97,9 @@ static void turn(__m512i r[SIDE])
 }
 
 /* Rows [row, row + rows) and `depth` elements from k on of a matrix with `pitch` columns, as blocks: 16 rows at a time,
- * of these 32 elements at a time. `pairs`: as the second operand. */
-static void pack(uint16_t *to, const void *from, int64_t pitch, int64_t row, int64_t rows, int64_t k, int64_t depth,
-                 bool is_short, bool pairs, atomic_uint *lowest)
+ * of these 32 elements at a time. `pairs`: as the second operand. Returns what follows the last block. */
+static uint16_t *pack(uint16_t *to, const void *from, int64_t pitch, int64_t row, int64_t rows, int64_t k,
+                      int64_t depth, bool is_short, bool pairs, atomic_uint *lowest)
 {
   __m512i seen = _mm512_set1_epi16(-1);
   for (int64_t r = 0; r < rows; r += SIDE)
@@ -107,6 +114,19 @@ static void pack(uint16_t *to, const void *from, int64_t pitch, int64_t row, int
       memcpy(to, block, sizeof block);
     }
   tell(lowest, seen);
+  return to;
+}
+
+/* All of a tile's depth: DEEP elements of all rows, then the next ones; for an operand that meets one that stays where
+ * it lies, all in one. */
+static void pack_panel(const qn_gemm_tile *t, float *panel, const void *from, int64_t row, int64_t rows, bool pairs,
+                       atomic_uint *lowest)
+{
+  const qn_gemm_problem *p = t->problem;
+  const int64_t deep = t->w_stays || t->x_stays ? t->depth : DEEP;
+  uint16_t *to = (uint16_t *)(void *)panel;
+  for (int64_t k = 0; k < t->depth; k += deep)
+    to = pack(to, from, p->args.k, row, rows, t->k + k, least(deep, t->depth - k), p->short_data, pairs, lowest);
 }
 
 /* ---- sums ---- */
@@ -118,12 +138,13 @@ typedef struct operand {
 } operand;
 
 typedef struct sums {
-  _Alignas(64) float at[PAIR][PAIR];
+  float *at; /* 32 by 32 */
+  int64_t pitch;
   bool none; /* they are zeros, and not stored yet */
 } sums;
 
-/* begin() goes before sums, end() behind them; zero(), then add_up() of some elements of k, any number of times, then
- * take(): in between the sums may be in registers. */
+/* begin() goes before sums, end() behind them; zero() or resume(), then add_up() of some elements of k, any number of
+ * times, then take(): in between the sums may be in registers. */
 #ifndef __AVX512BF16__ /* amx */
 static void begin(void)
 {
@@ -148,11 +169,29 @@ static void zero(sums *s)
   _tile_zero(3);
 }
 
+static void resume(sums *s)
+{
+  float *low = s->at + SIDE * s->pitch;
+  _tile_loadd(0, s->at, (size_t)s->pitch * sizeof *s->at);
+  _tile_loadd(1, s->at + SIDE, (size_t)s->pitch * sizeof *s->at);
+  _tile_loadd(2, low, (size_t)s->pitch * sizeof *s->at);
+  _tile_loadd(3, low + SIDE, (size_t)s->pitch * sizeof *s->at);
+}
+
+static void take(sums *s)
+{
+  float *low = s->at + SIDE * s->pitch;
+  _tile_stored(0, s->at, (size_t)s->pitch * sizeof *s->at);
+  _tile_stored(1, s->at + SIDE, (size_t)s->pitch * sizeof *s->at);
+  _tile_stored(2, low, (size_t)s->pitch * sizeof *s->at);
+  _tile_stored(3, low + SIDE, (size_t)s->pitch * sizeof *s->at);
+}
+
 static void add_up(sums *s, operand a, operand b, int64_t depth)
 {
   (void)s;
   for (; depth > 0; depth -= STEP, a.first += a.step, b.first += b.step) {
-    _tile_loadd(4, a.first, a.pitch);
+    _tile_stream_loadd(4, a.first, a.pitch);
     _tile_loadd(6, b.first, b.pitch);
     _tile_dpbf16ps(0, 4, 6);
     if (b.second) {
@@ -161,20 +200,12 @@ static void add_up(sums *s, operand a, operand b, int64_t depth)
       b.second += b.step;
     }
     if (a.second) {
-      _tile_loadd(5, a.second, a.pitch);
+      _tile_stream_loadd(5, a.second, a.pitch);
       _tile_dpbf16ps(2, 5, 6);
       if (b.second) _tile_dpbf16ps(3, 5, 7);
       a.second += a.step;
     }
   }
-}
-
-static void take(sums *s)
-{
-  _tile_stored(0, s->at[0], sizeof s->at[0]);
-  _tile_stored(1, s->at[0] + SIDE, sizeof s->at[0]);
-  _tile_stored(2, s->at[SIDE], sizeof s->at[0]);
-  _tile_stored(3, s->at[SIDE] + SIDE, sizeof s->at[0]);
 }
 #else
 enum { ROWS = 8 };     /* whose sums, in two vectors each, are in registers */
@@ -183,9 +214,10 @@ enum { CHUNK = 4096 }; /* elements of k of 32 rows, which stay in the second cac
 static void begin(void) {}
 static void end(void) {}
 static void zero(sums *s) { s->none = true; }
+static void resume(sums *s) { s->none = false; }
 static void take(sums *s)
 {
-  if (s->none) memset(s->at, 0, sizeof s->at);
+  for (int r = 0; s->none && r < PAIR; r++) memset(s->at + r * s->pitch, 0, PAIR * sizeof *s->at);
 }
 
 /* Of ROWS rows by one or two blocks of the second operand. */
@@ -195,7 +227,8 @@ static inline __attribute__((always_inline)) void add_rows(sums *s, int row, con
   __m512 v[ROWS][2];
   QN_UNROLL
   for (int r = 0; r < ROWS; r++) QN_UNROLL
-  for (int n = 0; n < blocks; n++) v[r][n] = s->none ? _mm512_setzero_ps() : _mm512_load_ps(&s->at[row + r][n * SIDE]);
+  for (int n = 0; n < blocks; n++)
+    v[r][n] = s->none ? _mm512_setzero_ps() : _mm512_load_ps(s->at + (row + r) * s->pitch + n * SIDE);
   for (; depth > 0; depth -= STEP, a += of.step, b.first += b.step, b.second += blocks > 1 ? b.step : 0)
     for (int k = 0; k < least(depth, STEP); k += 2) {
       const __m512i w = _mm512_loadu_si512(b.first + k / 2 * b.pitch);
@@ -211,7 +244,7 @@ static inline __attribute__((always_inline)) void add_rows(sums *s, int row, con
     }
   QN_UNROLL
   for (int r = 0; r < ROWS; r++) QN_UNROLL
-  for (int n = 0; n < blocks; n++) _mm512_store_ps(&s->at[row + r][n * SIDE], v[r][n]);
+  for (int n = 0; n < blocks; n++) _mm512_store_ps(s->at + (row + r) * s->pitch + n * SIDE, v[r][n]);
 }
 
 static void add_up(sums *s, operand a, operand b, int64_t depth)
@@ -234,22 +267,28 @@ static void put(const sums *s, float *z, int64_t pitch, int64_t rows, int64_t co
     for (int64_t c = 0; c < least(columns, PAIR); c += SIDE) {
       const __mmask16 there = (__mmask16)(columns - c >= SIDE ? 0xffff : (1u << (columns - c)) - 1);
       float *to = z + r * pitch + c;
-      __m512 v = _mm512_load_ps(&s->at[r][c]);
+      __m512 v = _mm512_load_ps(s->at + r * s->pitch + c);
       if (add) v = _mm512_add_ps(v, _mm512_maskz_loadu_ps(there, to));
       _mm512_mask_storeu_ps(to, there, v);
     }
 }
 
-static void turn_sums(sums *s)
+/* Two blocks of the sums, turned, each to the other's place. */
+static void turn_blocks(float *a, float *b, int64_t pitch)
 {
-  const sums old = *s;
-  for (int r = 0; r < PAIR; r += SIDE)
-    for (int c = 0; c < PAIR; c += SIDE) {
-      __m512i block[SIDE];
-      for (int k = 0; k < SIDE; k++) block[k] = _mm512_load_si512(&old.at[r + k][c]);
-      turn(block);
-      for (int k = 0; k < SIDE; k++) _mm512_store_si512(&s->at[c + k][r], block[k]);
-    }
+  __m512i of_a[SIDE], of_b[SIDE];
+  for (int k = 0; k < SIDE; k++) of_a[k] = _mm512_load_si512(a + k * pitch), of_b[k] = _mm512_load_si512(b + k * pitch);
+  turn(of_a);
+  turn(of_b);
+  for (int k = 0; k < SIDE; k++) _mm512_store_si512(b + k * pitch, of_a[k]), _mm512_store_si512(a + k * pitch, of_b[k]);
+}
+
+static void turn_sums(const sums *s)
+{
+  float *const last = s->at + SIDE * s->pitch + SIDE;
+  turn_blocks(s->at, s->at, s->pitch);
+  turn_blocks(s->at + SIDE, last - SIDE, s->pitch);
+  turn_blocks(last, last, s->pitch);
 }
 
 /* The blocks of 32 rows from `at` on, of `rows` in all. */
@@ -269,16 +308,25 @@ static operand further(operand of, int64_t k)
 
 static void product(const qn_gemm_tile *t)
 {
-  const int64_t n = t->problem->args.n;
-  sums s;
+  _Alignas(64) float block[PAIR * PAIR];
   begin();
-  for (int64_t c = 0; c < t->columns; c += PAIR)
-    for (int64_t r = 0; r < t->rows; r += PAIR) {
-      zero(&s);
-      add_up(&s, packed(t->x_panel, r, t->rows, t->depth), packed(t->w_panel, c, t->columns, t->depth), t->depth);
-      take(&s);
-      put(&s, t->z + (t->row + r) * n + t->column + c, n, t->rows - r, t->columns - c, t->k > 0);
-    }
+  for (int64_t k = 0; k < t->depth || !k; k += DEEP) {
+    const int64_t deep = least(DEEP, t->depth - k), first = t->k + k;
+    const float *x = t->x_panel + over(t->rows, SIDE) * SIDE * k / 2;
+    const float *w = t->w_panel + over(t->columns, SIDE) * SIDE * k / 2;
+    for (int64_t c = 0; c < t->columns; c += PAIR)
+      for (int64_t r = 0; r < t->rows; r += PAIR) {
+        float *z = qn_gemm_sum_of(t, t->row + r, t->column + c);
+        sums s = t->z_whole ? (sums){z, t->z_pitch, false} : (sums){block, PAIR, false};
+        if (t->z_whole && first > 0)
+          resume(&s);
+        else
+          zero(&s);
+        add_up(&s, packed(x, r, t->rows, deep), packed(w, c, t->columns, deep), deep);
+        take(&s);
+        if (!t->z_whole) put(&s, z, t->z_pitch, t->rows - r, t->columns - c, first > 0);
+      }
+  }
   end();
 }
 
@@ -299,24 +347,26 @@ static staying staying_of(const qn_gemm_tile *t)
   return (staying){a->x, a->m, a->n, t->row, t->row + t->rows, t->w_panel, t->lowest_w};
 }
 
-/* Whether all products of elements [k, end) of rows [row, row + 32) are far from what the instructions drop. It also
- * brings these near. */
-static bool is_safe(const qn_gemm_tile *t, const staying *of, int64_t row, int64_t k, int64_t end)
+/* Notes the least magnitudes of elements [k, end) of rows [row, row + 32), and brings these near. */
+static void look_at(const qn_gemm_tile *t, const staying *of, int64_t row, int64_t k, int64_t end, __m512i *seen)
 {
   const int64_t depth = t->problem->args.k;
-  __m512i seen = _mm512_set1_epi16(-1);
   for (int64_t r = row; r < least(row + PAIR, of->end); r++)
-    for (int64_t at = k; at < end; at += STEP)
-      seen = lesser(seen, load(of->from, r * depth + at, depth - at, t->problem->short_data));
+    for (int64_t at = k; at < end; at += STEP) *seen = lesser(*seen, load(of->from, r * depth + at, depth - at, true));
+}
+
+/* Whether all products with the panel are far from what the instructions drop. */
+static bool is_safe(const staying *of, __m512i seen)
+{
   atomic_uint lowest = 0xffff;
   tell(&lowest, seen);
   return qn_gemm_bf16_safe(atomic_load(of->lowest), atomic_load(&lowest));
 }
 
 /* Adds elements [k, end) of rows [row, row + 32) with the other operand's 32 from `other` on: as the first operand,
- * where they lie or, where they end or are f32, by way of a copy. */
+ * where they lie or, where they end or are f32, by way of a copy, of which it notes the least magnitudes. */
 static void add_part(const qn_gemm_tile *t, const staying *of, sums *s, int64_t row, int64_t other, int64_t k,
-                     int64_t end)
+                     int64_t end, __m512i *seen)
 {
   const qn_gemm_problem *p = t->problem;
   const int64_t pitch = p->args.k;
@@ -329,6 +379,7 @@ static void add_part(const qn_gemm_tile *t, const staying *of, sums *s, int64_t 
     for (int64_t r = 0; r < PAIR; r++) {
       const bool there = row + r < of->rows;
       const __m512i v = there ? load(of->from, (row + r) * pitch + k, end - k, p->short_data) : _mm512_setzero_si512();
+      *seen = lesser(*seen, v);
       memcpy(copy + r * STEP, &v, sizeof v);
     }
     add_up(s, (operand){(const char *)copy, (const char *)(copy + BLOCK), 2 * STEP, 0}, further(b, k),
@@ -340,23 +391,27 @@ static void add_part(const qn_gemm_tile *t, const staying *of, sums *s, int64_t 
 static bool few(const qn_gemm_tile *t, const staying *of, int64_t row)
 {
   const qn_gemm_args *a = &t->problem->args;
+  _Alignas(64) float blocks[OTHERS_MOST / PAIR][PAIR * PAIR];
+  __m512i seen = _mm512_set1_epi16(-1);
   sums s[OTHERS_MOST / PAIR];
+  for (int k = 0; k < OTHERS_MOST / PAIR; k++) s[k] = (sums){blocks[k], PAIR, false};
   for (int64_t k = 0; k < a->k || !k; k += CHUNK) {
     const int64_t end = least(k + CHUNK, a->k);
-    if (!is_safe(t, of, row, k, end)) return false;
+    if (t->problem->short_data) look_at(t, of, row, k, end, &seen);
     for (int64_t other = 0; other < of->others; other += PAIR) {
       if (!k) zero(&s[other / PAIR]);
-      add_part(t, of, &s[other / PAIR], row, other, k, end);
+      add_part(t, of, &s[other / PAIR], row, other, k, end, &seen);
       if (end == a->k) take(&s[other / PAIR]);
     }
   }
+  if (!is_safe(of, seen)) return false;
   for (int64_t other = 0; other < of->others; other += PAIR) {
     sums *const of_other = &s[other / PAIR];
     if (t->w_stays) {
       turn_sums(of_other);
-      put(of_other, t->z + other * a->n + row, a->n, a->m - other, of->end - row, false);
+      put(of_other, qn_gemm_sum_of(t, other, row), t->z_pitch, a->m - other, of->end - row, false);
     } else {
-      put(of_other, t->z + row * a->n + other, a->n, of->end - row, a->n - other, false);
+      put(of_other, qn_gemm_sum_of(t, row, other), t->z_pitch, of->end - row, a->n - other, false);
     }
   }
   return true;
@@ -386,16 +441,11 @@ void QN_CPU_NAME(gemm_norm)(const qn_gemm_tile *t)
 {
   const qn_gemm_problem *p = t->problem;
   const qn_gemm_args *a = &p->args;
-  uint16_t *x = (uint16_t *)(void *)t->x_panel, *w = (uint16_t *)(void *)t->w_panel;
   qn_gemm_tile rest = *t;
   rest.work = QN_GEMM_FINISH;
   switch (t->work) {
-  case QN_GEMM_PACK_X:
-    pack(x, a->x, a->k, t->row, t->rows, t->k, t->depth, p->short_data, t->w_stays, t->lowest_x);
-    break;
-  case QN_GEMM_PACK_W:
-    pack(w, a->w, a->k, t->column, t->columns, t->k, t->depth, p->short_data, true, t->lowest_w);
-    break;
+  case QN_GEMM_PACK_X: pack_panel(t, t->x_panel, a->x, t->row, t->rows, t->w_stays, t->lowest_x); break;
+  case QN_GEMM_PACK_W: pack_panel(t, t->w_panel, a->w, t->column, t->columns, true, t->lowest_w); break;
   case QN_GEMM_PRODUCT:
     if (t->w_stays || t->x_stays)
       direct(t);

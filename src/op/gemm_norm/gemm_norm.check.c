@@ -58,6 +58,7 @@ static const qn_check_text cases[] = {
     {"narrow-groups", "m=70 n=416 k=84 groups=52 activation=silu"},
     {"past-chunks", "m=140 n=272 k=200 groups=17"},
     {"past-folds", "m=70 n=132 k=328 norm=none activation=none -gamma -beta"},
+    {"one short of a vector", "m=3 n=7 k=31 norm=layer"},
     {"past-slices", "m=3 n=24 k=4100 groups=3"},
     {"lone-and-deep", "m=1 n=50 k=2049 norm=layer -bias2"},
     {"few and deep", "m=6 n=10 k=600 groups=5 activation=tanh"},

@@ -222,12 +222,11 @@ enum { STRIP_ROWS = QN_GEMM_ROW_PAD * 4, STRIP_COLUMNS = QN_GEMM_STRIP_COLUMNS }
 static void strip(const qn_gemm_tile *t, int64_t r0, int64_t c0)
 {
   _Alignas(64) float kept[STRIP_ROWS * STRIP_COLUMNS];
-  const int64_t n = t->problem->args.n, rows = least(STRIP_ROWS, t->rows - r0);
-  const int64_t columns = least(STRIP_COLUMNS, t->columns - c0);
-  float *z = t->z + (t->row + r0) * n + t->column + c0;
+  const int64_t rows = least(STRIP_ROWS, t->rows - r0), columns = least(STRIP_COLUMNS, t->columns - c0);
+  float *z = qn_gemm_sum_of(t, t->row + r0, t->column + c0);
   const bool keeps = t->depth > QN_GEMM_DEPTH;
   float *to = keeps ? kept : z;
-  const int64_t pitch = keeps ? STRIP_COLUMNS : n;
+  const int64_t pitch = keeps ? STRIP_COLUMNS : t->z_pitch;
   for (int64_t k = 0; k < t->depth || k == 0; k += QN_GEMM_DEPTH) { /* where there is no depth, one block: zeros */
     const int64_t depth = least(QN_GEMM_DEPTH, t->depth - k);
     float *x = t->x_panel + (t->packs_x ? 0 : k * t->row_pad) + r0 * depth;
@@ -241,7 +240,7 @@ static void strip(const qn_gemm_tile *t, int64_t r0, int64_t c0)
   for (int64_t r = 0; keeps && r < rows; r++)
     for (int64_t c = 0; c < columns; c += QN_LANES) {
       const qn_f32 sum = qn_load_lanes(kept + r * STRIP_COLUMNS + c, columns - c);
-      float *at = z + r * n + c;
+      float *at = z + r * t->z_pitch + c;
       qn_store_lanes(at, columns - c, t->k > 0 ? qn_load_lanes(at, columns - c) + sum : sum);
     }
 }
@@ -294,7 +293,7 @@ QN_FN void dots(const qn_gemm_tile *t, int64_t row, int rows, int64_t column, in
   if (k < a->k) dot_step(a, sum, row, rows, column, columns, k, a->k - k, as);
   QN_UNROLL
   for (int r = 0; r < rows; r++) {
-    float *z = t->z + (row + r) * a->n + column;
+    float *z = qn_gemm_sum_of(t, row + r, column);
     if (columns == DIRECT_COLUMNS)
       store_sums(z, sum[r]);
     else
@@ -337,38 +336,57 @@ static void direct(const qn_gemm_tile *t)
 
 /* ---- the epilogue: vectors along a row ---- */
 
-/* Column j of the row, as y is stored. */
-QN_FN void store_result(const qn_gemm_tile *t, int64_t row, int64_t j, int64_t n, qn_f32 x)
+/* Where elements of y go: there, or (NULL) back to their sums. */
+typedef struct result {
+  void *y;
+  bool is_short;
+} result;
+
+static result result_of(const qn_gemm_tile *t, int64_t row, int64_t column)
 {
-  const int64_t at = row * t->problem->args.n + j;
-  if (!t->problem->short_data) {
-    qn_store_lanes((float *)t->problem->args.y + at, n, x);
-    return;
-  }
-  qn_store_lanes_of_halves((qn_u16 *)t->problem->args.y + at, n, qn_halves_of(qn_narrow_bf16(x)));
+  const qn_gemm_problem *p = t->problem;
+  return (result){(char *)p->args.y + (row * p->args.n + column) * (p->short_data ? 2 : 4), p->short_data};
 }
 
-/* Columns from j on, n of them or a vector. */
-QN_FN void elements_from(const qn_gemm_tile *t, qn_u32 flags, int64_t row, int64_t j, int64_t n, bool last)
+/* Its columns from j on, n of them or a vector. */
+QN_FN void store_result(result to, int64_t j, int64_t n, qn_f32 x)
 {
-  const qn_gemm_args *a = &t->problem->args;
-  float *z = t->z + row * a->n + j;
-  qn_f32 bias = qn_splat(0.0f), bias2 = bias;
-  if (flags & QN_GEMM_BIAS) bias = qn_load_lanes(a->bias + j, n);
-  if (flags & QN_GEMM_BIAS2) bias2 = qn_load_lanes(a->bias2 + j, n);
-  const qn_f32 v = qn_gemm_element(flags, qn_load_lanes(z, n), bias, bias2, a->lo, a->hi);
-  if (last)
-    store_result(t, row, j, n, v);
+  if (to.is_short)
+    qn_store_lanes_of_halves((qn_u16 *)to.y + j, n, qn_halves_of(qn_narrow_bf16(x)));
   else
-    qn_store_lanes(z, n, v);
+    qn_store_lanes((float *)to.y + j, n, x);
+}
+
+/* Vectors of the epilogue, from the tile's first column on, and what else it asks for. */
+typedef struct operands {
+  const float *bias, *bias2;
+  float lo, hi;
+} operands;
+
+/* Columns from j on, n of them or a vector. */
+QN_FN void elements_from(operands of, qn_u32 flags, float *z, result to, int64_t j, int64_t n)
+{
+  qn_f32 bias = qn_splat(0.0f), bias2 = bias;
+  if (flags & QN_GEMM_BIAS) bias = qn_load_lanes(of.bias + j, n);
+  if (flags & QN_GEMM_BIAS2) bias2 = qn_load_lanes(of.bias2 + j, n);
+  const qn_f32 v = qn_gemm_element(flags, qn_load_lanes(z + j, n), bias, bias2, of.lo, of.hi);
+  if (to.y)
+    store_result(to, j, n, v);
+  else
+    qn_store_lanes(z + j, n, v);
 }
 
 QN_FN void elements_as(const qn_gemm_tile *t, qn_u32 flags, int64_t row, bool last)
 {
-  const int64_t end = t->column + t->columns;
-  int64_t j = t->column;
-  for (; j + QN_LANES <= end; j += QN_LANES) elements_from(t, flags, row, j, QN_LANES, last);
-  if (j < end) elements_from(t, flags, row, j, end - j, last);
+  const qn_gemm_args *a = &t->problem->args;
+  const int64_t columns = t->columns;
+  const operands of = {flags & QN_GEMM_BIAS ? a->bias + t->column : NULL,
+                       flags & QN_GEMM_BIAS2 ? a->bias2 + t->column : NULL, a->lo, a->hi};
+  const result to = last ? result_of(t, row, t->column) : (result){NULL, false};
+  float *z = qn_gemm_sum_of(t, row, t->column);
+  int64_t j = 0;
+  for (; j + QN_LANES <= columns; j += QN_LANES) elements_from(of, flags, z, to, j, QN_LANES);
+  if (j < columns) elements_from(of, flags, z, to, j, columns - j);
 }
 
 /* A loop for every activation, so that it is a constant in it. */
@@ -394,7 +412,7 @@ static void elements(const qn_gemm_tile *t, int64_t row, bool last)
 static bool are_done(const qn_gemm_tile *t, bool last)
 {
   const qn_u32 changes = QN_GEMM_ACTIVATION_MASK | QN_GEMM_CLAMPS | QN_GEMM_BIAS | QN_GEMM_BIAS2;
-  return !(t->problem->flags & changes) && !(last && t->problem->short_data);
+  return !(t->problem->flags & changes) && !(last && t->z != t->problem->args.y);
 }
 
 /* The sum of n numbers less their mean, or of the squares of that: lane by lane, then of the lanes. */
@@ -422,33 +440,38 @@ QN_FN void store_normed(const qn_gemm_tile *t, int64_t row, int64_t j, int64_t n
   qn_f32 gamma = qn_splat(1.0f), beta = qn_splat(0.0f);
   if (flags & QN_GEMM_GAMMA) gamma = qn_load_lanes(a->gamma + j, n);
   if (flags & QN_GEMM_BETA) beta = qn_load_lanes(a->beta + j, n);
-  const qn_f32 v = qn_load_lanes(t->z + row * a->n + j, n);
-  store_result(t, row, j, n, qn_gemm_normed(flags, v, qn_splat(mean), scale, gamma, beta));
+  const qn_f32 v = qn_load_lanes(qn_gemm_sum_of(t, row, j), n);
+  store_result(result_of(t, row, j), 0, n, qn_gemm_normed(flags, v, qn_splat(mean), scale, gamma, beta));
 }
 
 /* One group, whose first column is j. */
 static void norm_group(const qn_gemm_tile *t, int64_t row, int64_t j)
 {
   const qn_gemm_args *a = &t->problem->args;
-  const float *v = t->z + row * a->n + j, columns = (float)a->columns;
+  const float *v = qn_gemm_sum_of(t, row, j), columns = (float)a->columns;
   const float mean = qn_gemm_centres(t->problem->flags) ? sum_of(v, a->columns, 0.0f, false) / columns : 0.0f;
   const qn_f32 scale = qn_gemm_scale(qn_splat(sum_of(v, a->columns, mean, true)), columns, a->eps);
   for (int64_t k = 0; k < a->columns; k += QN_LANES) store_normed(t, row, j + k, a->columns - k, mean, scale);
 }
 
-/* All groups of a row of the tile, where they are narrower than a vector: a group a lane. */
-static void norm_narrow(const qn_gemm_tile *t, int64_t row)
+/* All groups of some rows of the tile, where they are narrower than a vector: a group a lane. */
+static void norm_narrow(const qn_gemm_tile *t, int64_t row, int64_t rows)
 {
   const qn_gemm_args *a = &t->problem->args;
   const qn_u32 flags = t->problem->flags;
-  const int64_t columns = a->columns, n = t->columns;
-  float *z = t->z + row * a->n + t->column;
-  for (int64_t j = 0; j < n; j += columns * QN_LANES) {
-    const int64_t there = least(QN_LANES, (n - j) / columns);
-    float of[QN_LANES][QN_LANES];
+  const int64_t columns = a->columns, across = t->columns / columns, end = t->column + t->columns;
+  int64_t r = row, c = 0; /* of the next group */
+  while (r < row + rows) {
+    float *at[QN_LANES], of[QN_LANES][QN_LANES];
     qn_f32 x[QN_LANES], mean = qn_splat(0.0f), squares = mean;
+    int there = 0;
+    for (; there < QN_LANES && r < row + rows; there++) {
+      at[there] = qn_gemm_sum_of(t, r, t->column + c * columns);
+      if (++c == across) c = 0, r++;
+    }
+    for (int g = there; g < QN_LANES; g++) at[g] = at[0];
     for (int64_t k = 0; k < columns; k++) {
-      for (int64_t g = 0; g < QN_LANES; g++) of[k][g] = z[j + (g < there ? g : 0) * columns + k];
+      for (int64_t g = 0; g < QN_LANES; g++) of[k][g] = at[g][k];
       __builtin_memcpy(&x[k], of[k], sizeof x[k]);
       mean = mean + x[k];
     }
@@ -458,22 +481,26 @@ static void norm_narrow(const qn_gemm_tile *t, int64_t row)
     for (int64_t k = 0; k < columns; k++) {
       x[k] = (x[k] - mean) * scale;
       __builtin_memcpy(of[k], &x[k], sizeof x[k]);
-      for (int64_t g = 0; g < there; g++) z[j + g * columns + k] = of[k][g];
+      for (int64_t g = 0; g < there; g++) at[g][k] = of[k][g];
     }
   }
-  for (int64_t j = 0; j < n; j += QN_LANES) store_normed(t, row, t->column + j, n - j, 0.0f, qn_splat(1.0f));
+  for (r = row; r < row + rows; r++)
+    for (int64_t j = t->column; j < end; j += QN_LANES) store_normed(t, r, j, end - j, 0.0f, qn_splat(1.0f));
 }
 
 static void finish(const qn_gemm_tile *t, bool elements_too)
 {
   const qn_gemm_args *a = &t->problem->args;
-  const bool norms = qn_gemm_norm_of(t->problem->flags) != QN_GEMM_NO_NORM;
+  const bool norms = qn_gemm_norm_of(t->problem->flags) != QN_GEMM_NO_NORM, narrow = a->columns < QN_LANES;
+  const int64_t end = t->row + t->rows, groups = t->columns / (narrow ? a->columns : 1);
+  const int64_t at_once = norms && narrow && groups < QN_LANES ? (QN_LANES + groups - 1) / groups : 1;
   elements_too = elements_too && !are_done(t, !norms);
-  for (int64_t row = t->row; row < t->row + t->rows; row++) {
-    if (elements_too) elements(t, row, !norms);
+  for (int64_t row = t->row; row < end; row += at_once) {
+    const int64_t rows = least(at_once, end - row);
+    for (int64_t r = row; elements_too && r < row + rows; r++) elements(t, r, !norms);
     if (!norms || !t->norm) continue;
-    if (a->columns < QN_LANES && t->columns / a->columns >= a->columns) /* fewer groups leave lanes idle */
-      norm_narrow(t, row);
+    if (narrow)
+      norm_narrow(t, row, rows);
     else
       for (int64_t j = t->column; j < t->column + t->columns; j += a->columns) norm_group(t, row, j);
   }
