@@ -206,9 +206,13 @@ def test_peers_and_ceilings_take_turns():
     calls = []
     counted = [Counted(name, calls) for name in "ab"]
     session = measure.Session(Instant(False), counted, lambda: calls.append("|"), lambda _: None)
-    session.run(seconds=1e-9, least=6)
-    assert "".join(calls) == "aaabbb" + "ab|" + "b|a" + "|ab" + "ab|" + "b|a" + "|ab"  # behind the warming up
-    assert [len(times.step) for times in session.times] == [6, 6]
+    session.run(seconds=1e-9, least=30)
+    text = "".join(calls)
+    assert text.startswith("aaabbb")  # the warming up
+    rounds = [text[k : k + 3] for k in range(6, len(text), 3)]
+    assert len(rounds) == 30 and all(sorted(each) == ["a", "b", "|"] for each in rounds)
+    assert len(set(rounds)) == 6  # whoever goes before is not always the same
+    assert [len(times.step) for times in session.times] == [30, 30]
 
 
 def test_rounds_end_when_medians_are_known_and_gc_is_as_it_was():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times of several peers, taken in turns (A B C, B C A, ...) with the ceilings of the machine between them, so that
+"""Times of several peers, taken in turns (A B C, C A B, ...) with the ceilings of the machine between them, so that
 what happens to the machine happens to all. Raw samples are kept; what they come to is said elsewhere (stats.py,
 record.py).
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import random
 import time
 from collections.abc import Callable, Sequence
 
@@ -141,6 +142,12 @@ def clock_of(device: torch.device) -> Clock:
     return Clock(False)
 
 
+def _order(number: int, n: int) -> list[int]:
+    """Of so many in a round, the same at every run: each round has its own, since what a call leaves behind, in caches
+    and among threads, is paid for by the next one, which should not always be the same."""
+    return random.Random(number).sample(range(n), n)
+
+
 def in_turns(clock: Clock, restore: Callable[[], None], calls: list, rounds: int, warm: int = 3) -> list[list[float]]:
     """Samples in ns of each of the calls, taken in turns after `warm` calls of each; a call is (run, whether `restore`
     must go before it)."""
@@ -152,8 +159,7 @@ def in_turns(clock: Clock, restore: Callable[[], None], calls: list, rounds: int
     gc.disable()
     try:
         for number in range(rounds):
-            for place in range(len(calls)):
-                k = (number + place) % len(calls)
+            for k in _order(number, len(calls)):
                 run, overwrites = calls[k]
                 if overwrites:
                     restore()
@@ -229,7 +235,7 @@ class Session:
                     break
                 needed = f"of at least {least}, {spent:.0f} s"  # the first ones are taken whatever they take
                 self.say(f"round {number + 1} " + (needed if number < least else f"at {spent:.0f} s of {seconds:.0f}"))
-                order = [(number + k) % (n + 1) for k in range(n + 1)]
+                order = _order(number, n + 1)
                 self.order.append(order)
                 for k in order:
                     self.clock.synchronize()
