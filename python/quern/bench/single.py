@@ -48,7 +48,7 @@ def tell(line: dict, text: Callable[[dict], str], path: str | None) -> None:
 
 def parsed(parser: argparse.ArgumentParser, argv: list[str]) -> argparse.Namespace:
     arguments = parser.parse_args(argv)
-    if not 1 <= arguments.rounds <= 1000:
+    if arguments.rounds is not None and not 1 <= arguments.rounds <= 1000:
         parser.error(f"--rounds is {arguments.rounds}, it must be from 1 to 1000")
     return arguments
 

@@ -34,6 +34,7 @@ PROGRAM = "python -m quern.bench"
 SLOWER, WORST = 0.97, 5
 NO_PEERS = ("quern", "copy")
 HOST_CALLS = 24
+ROUNDS = (100, 15)  # of samples of each, on a processor, whose times scatter, and on a GPU
 LEAD_NS = 200_000
 
 
@@ -47,7 +48,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--most-bytes", type=int, metavar="B", help="of a problem's tensors, as `quern bench` has it")
     add("--device", help="cpu, cuda or cuda:N; a GPU if there is one unless given")
     add("--threads", type=int, metavar="N", help="of the processor, for torch and quern; torch's unless given")
-    add("--rounds", type=int, default=15, metavar="R", help="samples of each; 15 unless given")
+    add("--rounds", type=int, metavar="R", help=f"samples of each; {ROUNDS[1]} unless given, on a processor {ROUNDS[0]}")
     add("--jobs", type=int, default=1, metavar="J", help="processes, which compile side by side and time in turns")
     add("--lock", metavar="FILE", help="commands with one FILE time in turns")
     add("--time-budget", type=float, metavar="S", help="most time for everything; what finds none left is counted")
@@ -177,7 +178,8 @@ def measure_one(problem: dict, clock: measure.Clock, turns: Turns, arguments: ar
         if isinstance(clock, measure.CudaClock):
             host = _host(form, clock)
             _lead(clock, host)
-        _compare(line, _steps(form, clock, arguments.rounds), host, form.bytes)
+        rounds = arguments.rounds or ROUNDS[clock.is_device]
+        _compare(line, _steps(form, clock, rounds), host, form.bytes)
     return line
 
 
