@@ -71,8 +71,8 @@ OPTIMIZERS: dict[str, tuple[tuple[float, ...], Callable[[GPT, float, bool], list
         tuple(rate / 10 for rate in _RATES),
         lambda model, lr, on_gpu: [qt.Lion(model.parameters(), lr=lr, betas=(0.9, 0.99), weight_decay=10 * DECAY)],
     ),
-    "muon": (_RATES, _muon),
-    "celo2": ((5e-5, 1e-4, 2e-4, 3.16e-4, 6e-4, 1e-3), _celo2),
+    "muon": ((6e-4, 1e-3, 2e-3, 4e-3, 8e-3, 1.6e-2), _muon),
+    "celo2": ((1e-4, 2e-4, 3.16e-4, 6e-4, 1e-3, 2e-3), _celo2),
 }
 
 
