@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemm_processor.c - products of bf16 on the processor by its own instructions for them, where panels of all rows and
- * columns are more than is packed at once: the bits are those of two halves of the columns, each packed at once, on one
- * thread or four; and where they may not compute it, those of the tier avx512. What is computed is `quern check
- * gemm_norm`'s; a reference would take minutes here. */
+/* gemm_processor.c - products of bf16 on the processor by its own instructions for them, whose panels are more than is
+ * packed at once. Of many columns the bits are those of two halves, each packed at once, on one thread or four; where
+ * the instructions may not compute it, those of the tier avx512. Of a long k the sums are whole numbers. What is
+ * computed else is `quern check gemm_norm`'s; a reference would take minutes here. */
 #include "core/core.h"
 #include "quern/quern.h"
 #include "test.h"
+#include <math.h>
 #include <string.h>
 
 enum { M = 72, N = 1024, K = 16384, HALF = N / 2 };
@@ -22,14 +23,13 @@ static void fill(data *d, bool tiny)
   if (tiny) d->w[(int64_t)N * K - 3] = 1;
 }
 
-/* Columns from `first` on. */
-static qn_status multiply(const data *d, int64_t first, int64_t n, uint16_t *y, int n_threads)
+static qn_status multiply_all(const data *d, int64_t first, int64_t n, int64_t k, uint16_t *y, int n_threads)
 {
   const qn_device cpu = {QN_CPU, 0};
-  const int64_t of_y[] = {M, n}, of_x[] = {M, K}, of_w[] = {n, K};
+  const int64_t of_y[] = {M, n}, of_x[] = {M, k}, of_w[] = {n, k};
   const qn_tensor tensors[] = {{y, QN_BF16, 2, of_y, NULL, cpu},
                                {d->x, QN_BF16, 2, of_x, NULL, cpu},
-                               {d->w + first * K, QN_BF16, 2, of_w, NULL, cpu}};
+                               {d->w + first * k, QN_BF16, 2, of_w, NULL, cpu}};
   qn_gemm_norm_params params = QN_GEMM_NORM_DEFAULTS;
   qn_exec exec = {.size = sizeof exec, .device = cpu};
   params.precision = QN_PRECISION_BF16, params.norm = QN_NORM_NONE, params.clamp = 0;
@@ -44,6 +44,35 @@ static qn_status multiply(const data *d, int64_t first, int64_t n, uint16_t *y, 
   free(room);
   qn_pool_destroy(&exec.pool);
   return status;
+}
+
+/* Columns from `first` on. */
+static qn_status multiply(const data *d, int64_t first, int64_t n, uint16_t *y, int n_threads)
+{
+  return multiply_all(d, first, n, K, y, n_threads);
+}
+
+/* A k of which not even a tile's panels are packed at once: whole numbers, whose sums are exact in any order. */
+static void by_parts(const data *d, const char *tier)
+{
+  enum { LONG = 150016 };
+  uint16_t *const y = d->bits[0];
+  float sum[3][2] = {{0}};
+  for (int64_t k = 0; k < LONG; k++) {
+    for (int r = 0; r < M; r++) d->x[r * LONG + k] = (k + r) % 3 ? 0x3f80 : 0x4000; /* 1 or 2 */
+    for (int c = 0; c < M; c++) d->w[c * LONG + k] = (k + c) % 2 ? 0x3f80 : 0x4000;
+    for (int of = 0; of < 6; of++)
+      sum[of / 2][of % 2] += ((k + of / 2) % 3 ? 1.0f : 2.0f) * ((k + of % 2) % 2 ? 1.0f : 2.0f);
+  }
+  bool right = !multiply_all(d, 0, M, LONG, y, 2);
+  for (int i = 0; i < M * M; i++) {
+    const uint32_t bits = (uint32_t)y[i] << 16;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    const float wanted = sum[i / M % 3][i % M % 2], step = ldexpf(1, ilogbf(wanted) - 7); /* of bf16 */
+    right = right && value == rintf(wanted / step) * step;
+  }
+  check(right, "%s, part of k after part", tier);
 }
 
 /* Whether y of all columns has the bits of both halves. */
@@ -77,7 +106,7 @@ static void by_halves(data *d, const char *tier, bool tiny)
 int main(void)
 {
   static const char *const tiers[] = {"amx", "avx512bf16"};
-  data d = {.x = malloc((size_t)M * K * 2), .w = malloc((size_t)N * K * 2)};
+  data d = {.x = malloc((size_t)N * K * 2), .w = malloc((size_t)N * K * 2)}; /* by_parts() has a longer k */
   for (int k = 0; k < 3; k++) d.bits[k] = malloc((size_t)M * N * 2);
   for (int k = 0; k < 2; k++) {
     if (qn_option_set("cpu", tiers[k])) {
@@ -91,6 +120,7 @@ int main(void)
     }
     by_halves(&d, tiers[k], false);
     by_halves(&d, tiers[k], true);
+    by_parts(&d, tiers[k]);
   }
   for (int k = 0; k < 3; k++) free(d.bits[k]);
   free(d.x);

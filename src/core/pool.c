@@ -7,6 +7,7 @@
 #include "core/core.h"
 #include <dlfcn.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -288,13 +289,21 @@ static void end(qn_pool *pool)
 typedef struct openmp_run {
   job *job;
   int (*number)(void); /* omp_get_thread_num */
+  atomic_int awaited;  /* threads that have not come yet */
 } openmp_run;
 
+/* A thread that was asleep may have been put on the caller's processor, where it would wait until OpenMP's runtime
+ * gives up watching for it: milliseconds. So the caller lets it pass. */
 static void take_part(void *argument)
 {
-  const openmp_run *run = argument;
+  enum { TURNS = 256 };
+  openmp_run *run = argument;
+  const int number = run->number();
   const qn_fp_word word = qn_fp_enter();
-  drain(run->job, (unsigned)run->number());
+  if (number) atomic_fetch_sub_explicit(&run->awaited, 1, memory_order_relaxed);
+  drain(run->job, (unsigned)number);
+  for (int k = 0; !number && k < TURNS && atomic_load_explicit(&run->awaited, memory_order_relaxed) > 0; k++)
+    sched_yield();
   qn_fp_leave(word);
 }
 
@@ -307,7 +316,7 @@ void qn_pool_run(qn_pool *pool, size_t n_tasks, void (*task)(void *user, size_t 
     share_out(&j, n_tasks, pool->n_threads);
   }
   if (shared && pool->parallel) { /* of the pool nothing changes, so that several callers may have a team each */
-    pool->parallel(take_part, &(openmp_run){&j, pool->number}, (unsigned)pool->n_threads, 0);
+    pool->parallel(take_part, &(openmp_run){&j, pool->number, pool->n_threads - 1}, (unsigned)pool->n_threads, 0);
     return;
   }
   const qn_fp_word word = qn_fp_enter();
