@@ -48,7 +48,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--most-bytes", type=int, metavar="B", help="of a problem's tensors, as `quern bench` has it")
     add("--device", help="cpu, cuda or cuda:N; a GPU if there is one unless given")
     add("--threads", type=int, metavar="N", help="of the processor, for torch and quern; torch's unless given")
-    add("--rounds", type=int, metavar="R", help=f"samples of each; {ROUNDS[1]} unless given, on a processor {ROUNDS[0]}")
+    add("--rounds", type=int, metavar="R", help="samples of each; {1} unless given, on a processor {0}".format(*ROUNDS))
     add("--jobs", type=int, default=1, metavar="J", help="processes, which compile side by side and time in turns")
     add("--lock", metavar="FILE", help="commands with one FILE time in turns")
     add("--time-budget", type=float, metavar="S", help="most time for everything; what finds none left is counted")
