@@ -103,8 +103,21 @@ static void by_halves(data *d, const char *tier, bool tiny)
   }
 }
 
+/* Tiles that keep their sums to themselves, as many as there are threads: of every tier's. */
+static void by_threads(const data *d, const char *tier)
+{
+  enum { SHORT = 512 };
+  if (qn_option_set("cpu", tier) || multiply_all(d, 0, N, SHORT, d->bits[0], 1)) {
+    skip("%s: %s", tier, qn_last_error());
+    return;
+  }
+  check(!multiply_all(d, 0, N, SHORT, d->bits[1], 4) && !memcmp(d->bits[0], d->bits[1], (size_t)M * N * 2),
+        "%s: four threads' bits are one's", tier);
+}
+
 int main(void)
 {
+  static const char *const others[] = {"ref", "avx2", "avx512", "neon"};
   static const char *const tiers[] = {"amx", "avx512bf16"};
   data d = {.x = malloc((size_t)N * K * 2), .w = malloc((size_t)N * K * 2)}; /* by_parts() has a longer k */
   for (int k = 0; k < 3; k++) d.bits[k] = malloc((size_t)M * N * 2);
@@ -122,6 +135,8 @@ int main(void)
     by_halves(&d, tiers[k], true);
     by_parts(&d, tiers[k]);
   }
+  fill(&d, false);
+  for (int k = 0; k < 4; k++) by_threads(&d, others[k]);
   for (int k = 0; k < 3; k++) free(d.bits[k]);
   free(d.x);
   free(d.w);
