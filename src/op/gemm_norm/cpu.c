@@ -115,10 +115,11 @@ static void cut_panels(cut *c, const qn_gemm_args *a)
   c->depth = c->w_stays || c->x_stays ? a->k : least(c->depth, a->k);
   if (c->bf16 && c->depth < a->k && (c->row_pad + c->column_pad) * a->k <= most) {
     /* Some rows and columns along all of k, so that no sums of all of y are kept. */
-    const int64_t half = most / 2 / (c->row_pad * a->k);
+    const int64_t of_row = c->row_pad * a->k, of_column = c->column_pad * a->k, half = most / 2 / of_row;
     c->depth = a->k;
     c->down_once = least(c->down, half > 1 ? half : 1);
-    c->across_once = least(c->across, (most - c->down_once * c->row_pad * a->k) / (c->column_pad * a->k));
+    const int64_t rest = (most - c->down_once * of_row) / of_column;
+    c->across_once = least(c->across, rest > 1 ? rest : 1); /* wide groups: a little more than the most */
   }
 }
 
