@@ -177,7 +177,7 @@ static uint32_t stages_of(const hopper_class *c, uint32_t tile_m, uint32_t *shar
 static qn_status hopper_function(const qn_gemm_problem *problem, const qn_gemm_call *call, uint32_t tile_m,
                                  uint32_t stages, const qn_device_function **function)
 {
-  const char *near = problem->precision == QN_GEMM_TF32X3 ? "" : " QN_ACTIVATION_NEAR";
+  const char *near = qn_gemm_is_near(problem) ? " QN_ACTIVATION_NEAR" : "";
   const int fold = problem->args.k < 2048 ? 2 : 4; /* chunks: PyTorch's own error is smaller where k is short */
   char more[MORE];
   snprintf(

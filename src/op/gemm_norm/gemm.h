@@ -146,6 +146,12 @@ static inline int64_t qn_gemm_batches(const qn_gemm_problem *problem)
 {
   return problem->batches ? problem->batches : 1;
 }
+/* Whether kernels of this class may take a GPU's own power and reciprocal (base/activation.h): operands are rounded far
+ * more. */
+static inline bool qn_gemm_is_near(const qn_gemm_problem *problem)
+{
+  return problem->precision != QN_GEMM_FP32 && problem->precision != QN_GEMM_TF32X3;
+}
 static inline bool qn_gemm_is_normed(const qn_gemm_problem *problem)
 {
   return qn_gemm_norm_of(problem->flags) != QN_GEMM_NO_NORM;

@@ -169,22 +169,23 @@ static void zero(sums *s)
   _tile_zero(3);
 }
 
+/* `what` is done with each register of sums and its block in memory. */
+#define EACH_BLOCK(what, s, bytes)                                                                                     \
+  what(0, (s)->at, bytes);                                                                                             \
+  what(1, (s)->at + SIDE, bytes);                                                                                      \
+  what(2, (s)->at + SIDE * (s)->pitch, bytes);                                                                         \
+  what(3, (s)->at + SIDE * (s)->pitch + SIDE, bytes)
+
 static void resume(sums *s)
 {
-  float *low = s->at + SIDE * s->pitch;
-  _tile_loadd(0, s->at, (size_t)s->pitch * sizeof *s->at);
-  _tile_loadd(1, s->at + SIDE, (size_t)s->pitch * sizeof *s->at);
-  _tile_loadd(2, low, (size_t)s->pitch * sizeof *s->at);
-  _tile_loadd(3, low + SIDE, (size_t)s->pitch * sizeof *s->at);
+  const size_t bytes = (size_t)s->pitch * sizeof *s->at;
+  EACH_BLOCK(_tile_loadd, s, bytes);
 }
 
 static void take(sums *s)
 {
-  float *low = s->at + SIDE * s->pitch;
-  _tile_stored(0, s->at, (size_t)s->pitch * sizeof *s->at);
-  _tile_stored(1, s->at + SIDE, (size_t)s->pitch * sizeof *s->at);
-  _tile_stored(2, low, (size_t)s->pitch * sizeof *s->at);
-  _tile_stored(3, low + SIDE, (size_t)s->pitch * sizeof *s->at);
+  const size_t bytes = (size_t)s->pitch * sizeof *s->at;
+  EACH_BLOCK(_tile_stored, s, bytes);
 }
 
 static void add_up(sums *s, operand a, operand b, int64_t depth)

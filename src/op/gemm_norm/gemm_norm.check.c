@@ -12,7 +12,8 @@ static qn_status reference(const qn_reference *r)
   qn_gemm_reference t = {.problem = &problem,
                          .y = r->value[QN_GEMM_ROLE_Y][0],
                          .allowed = r->allowed[QN_GEMM_ROLE_Y][0],
-                         .looseness = r->looseness};
+                         .looseness = r->looseness,
+                         .on_gpu = r->call->exec->device.kind == QN_CUDA};
   for (size_t role = QN_GEMM_ROLE_X; role < QN_GEMM_ROLES; role++)
     if (r->value[role]) t.input[role] = r->value[role][0];
   qn_gemm_refer(&t);

@@ -201,9 +201,8 @@ static shape finish_shape(const plan *p, const qn_gemm_problem *problem, const q
 
 static void shape_text(const qn_gemm_problem *problem, shape s, char *text, size_t size)
 {
-  const bool near = problem->precision != QN_GEMM_FP32 && problem->precision != QN_GEMM_TF32X3;
   snprintf(text, size, "QN_GEMM_TEAM=%u QN_GEMM_ITEMS=%u QN_GEMM_PACK=%d%s", s.team, s.items, (int)s.each,
-           near ? " QN_ACTIVATION_NEAR" : "");
+           qn_gemm_is_near(problem) ? " QN_ACTIVATION_NEAR" : "");
 }
 
 void qn_gemm_epilogue_text(const qn_gemm_problem *problem, int64_t pitch, char *text, size_t size)

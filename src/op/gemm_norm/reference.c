@@ -65,13 +65,12 @@ static double product_of(const qn_gemm_reference *t, int64_t i, int64_t j, doubl
   return z;
 }
 
-/* How far an activation's v of z may be off of itself. In classes whose operands are rounded a kernel may take the
- * GPU's own power and reciprocal (base/activation.h): the power's argument is rounded, which is a unit of the power for
- * each one of z, and of tanh near 0.3 what is left of 1 - 2 / (1 + e^2z) has the error of both over 0.29. */
-static double off_activation(const qn_gemm_problem *p, double z, double v)
+/* How far an activation's v of z may be off of itself. A GPU's own power has its argument rounded: a unit of the power
+ * for each one of z. */
+static double off_activation(const qn_gemm_reference *t, double z, double v)
 {
-  const qn_u32 flags = p->flags;
-  const bool near = p->precision != QN_GEMM_FP32 && p->precision != QN_GEMM_TF32X3;
+  const qn_u32 flags = t->problem->flags;
+  const bool near = t->on_gpu && qn_gemm_is_near(t->problem);
   const double size = __builtin_fabs(v), of_z = __builtin_fabs(z), below = z < 0 ? of_z : 0;
   const double tail = below < 16 ? below : 16; /* a power's relative error is that of its argument */
   const double least = 0x1p-148 * (1 + of_z);  /* a factor may be a subnormal */
@@ -83,8 +82,8 @@ static double off_activation(const qn_gemm_problem *p, double z, double v)
   case QN_GEMM_MISH:
     return unit * (12 + 2 * (below < 128 ? below : 128)) * size +
            0x1p-118; /* a GPU's own power makes zeros of subnormals */
-  case QN_GEMM_TANH: return unit * (near ? 20 : 6) * size + least;
-  default: return unit * (6 + (near ? below : 0)) * size + least;
+  case QN_GEMM_TANH: return unit * 6 * size + least;
+  default: return unit * (6 + (near ? below : 0)) * size + least; /* a sigmoid's */
   }
 }
 
@@ -109,7 +108,7 @@ static void element(const qn_gemm_reference *t, int64_t i, int64_t j, double *v,
   *v = behind(t, sum);
   const double up = __builtin_fabs(behind(t, sum + d) - *v), down = __builtin_fabs(behind(t, sum - d) - *v);
   *off = d == 0 ? 0 : (up > down ? up : down) + d * d;
-  *off += off_activation(t->problem, sum, *v);
+  *off += off_activation(t, sum, *v);
 }
 
 /* Columns [from, to) of row i, one group. */

@@ -10,6 +10,7 @@ typedef struct qn_gemm_reference {
   const double *input[QN_GEMM_ROLES]; /* NULL: not given */
   double *y, *allowed;
   int looseness; /* of the variant that ran, as workbench/op_check.h says */
+  bool on_gpu;   /* it ran on one, not on the processor or the emulator */
 } qn_gemm_reference;
 
 void qn_gemm_refer(const qn_gemm_reference *reference);
