@@ -238,11 +238,8 @@ static void expect_product(product *p, qn_precision precision, int compute)
 
 static void classes(void)
 {
-  static const int computes[] = {[QN_PRECISION_FP32] = 69,
-                                 [QN_PRECISION_TF32] = 77,
-                                 [QN_PRECISION_BF16X3] = 69,
-                                 [QN_PRECISION_TF32X3] = 69,
-                                 [QN_PRECISION_BF16] = 75};
+  static const int computes[] = {[QN_PRECISION_FP32] = 69,   [QN_PRECISION_TF32] = 77, [QN_PRECISION_BF16X3] = 69,
+                                 [QN_PRECISION_TF32X3] = 69, [QN_PRECISION_BF16] = 75, [QN_PRECISION_F16X3] = 69};
   use(MOCK_CUBLAS, "cublas");
   for (int k = 0; k < (int)(sizeof computes / sizeof *computes); k++)
     expect_product(&(product){.m = M, .n = N, .k = K}, (qn_precision)k, computes[k]);

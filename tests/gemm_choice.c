@@ -4,13 +4,15 @@
  * allocating. What the kernels compute is `quern check gemm_norm`'s. */
 #include "mock/scenario.h"
 #include "op/gemm_norm/gemm.h"
+#include "op/gemm_norm/scale.h"
 #include "op/launch_shape.h"
 #include "op/tune.h"
 #include "quern/quern.h"
 #include "small_stack.h"
+#include <math.h>
 
 static const qn_device gpu = {QN_CUDA, 0};
-enum { M = 1024, N = 8192, K = 8192 };
+enum { M = 1024, N = 8192, K = 8192, SIDE = 1024 };
 
 typedef struct product {
   int64_t y[2], x[2], w[2];
@@ -73,6 +75,7 @@ static void on_hopper(void)
   expect("wgmma-256x128", M, N, K, QN_PRECISION_TF32);
   expect("wgmma-128x128", M, N, K, QN_PRECISION_BF16X3);
   expect("wgmma-128x128", M, N, K, QN_PRECISION_TF32X3);
+  expect("wgmma-128x128", M, N, K, QN_PRECISION_F16X3);
   expect("wgmma-256x128", M, N, K, QN_PRECISION_BF16);
   expect_short("wgmma-256x128", M, N, K);
   expect_short("wgmma-256x128", M, N, K - 4); /* rows of x are no whole parts of 16 bytes: they are copied before */
@@ -92,6 +95,7 @@ static void on_hopper(void)
 static void on_ampere(void)
 {
   expect("mma-128x128", M, N, K, QN_PRECISION_TF32);
+  expect("mma-128x128", M, N, K, QN_PRECISION_F16X3); /* by words of tf32 */
   expect("sliced-16x64", 128, 1024, 544, QN_PRECISION_BF16X3);
 }
 
@@ -206,7 +210,8 @@ static void launches(void)
     int64_t m;
     size_t kernels;
   } cases[] = {{QN_PRECISION_TF32, 256, 1},   {QN_PRECISION_BF16X3, 256, 2}, {QN_PRECISION_BF16X3, 16, 1},
-               {QN_PRECISION_TF32X3, 256, 2}, {QN_PRECISION_BF16, 256, 2},   {QN_PRECISION_FP32, 256, 2}};
+               {QN_PRECISION_TF32X3, 256, 2}, {QN_PRECISION_BF16, 256, 2},   {QN_PRECISION_FP32, 256, 2},
+               {QN_PRECISION_F16X3, 256, 2}};
   for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
     product p = make(cases[k].m, 4096, 1024, cases[k].precision);
     const qn_tensor of_y = {(void *)4096, QN_F32, 2, p.y, NULL, gpu}, of_x = {(void *)8192, QN_F32, 2, p.x, NULL, gpu};
@@ -232,15 +237,14 @@ static void launches(void)
 }
 
 /* Products of operands that lie one behind the other: their launches, the variant, and the blocks of the first. */
-static size_t launches_of(int64_t batches, int64_t k, bool is_short, const char **variant, unsigned *blocks)
+static size_t launches_of(int64_t batches, int64_t m, int64_t k, int precision, const char **variant, unsigned *blocks)
 {
-  enum { SIDE = 1024 };
   void *memory, *workspace = NULL;
   const size_t bytes = (size_t)(batches * SIDE * 2 * k * 4 + batches * SIDE * SIDE * 4);
   check(!qn_memory_allocate(gpu, bytes, &memory), "memory");
-  const qn_gemm_args args = {.x = memory, .w = memory, .y = memory, .m = SIDE, .n = SIDE, .k = k, .columns = SIDE};
+  const qn_gemm_args args = {.x = memory, .w = memory, .y = memory, .m = m, .n = SIDE, .k = k, .columns = SIDE};
   const qn_gemm_problem p = {
-      .args = args, .precision = is_short ? QN_GEMM_BF16 : QN_GEMM_TF32X3, .short_data = is_short, .batches = batches};
+      .args = args, .precision = precision, .short_data = precision == QN_GEMM_BF16, .batches = batches};
   qn_exec exec = {.size = sizeof exec, .device = gpu};
   const char *why;
   *variant = qn_gemm_device_choice(&p, gpu, &why);
@@ -259,17 +263,49 @@ static void batched(void)
 {
   const char *variant;
   unsigned blocks;
-  size_t n = launches_of(3, 4096, true, &variant, &blocks);
+  size_t n = launches_of(3, SIDE, 4096, QN_GEMM_BF16, &variant, &blocks);
   check(n == 1 && strstr(variant, "wgmma-") && blocks == 96, "bf16: %zu launches of %s, %u blocks", n, variant, blocks);
-  n = launches_of(2, 4096, false, &variant, &blocks);
+  n = launches_of(2, SIDE, 4096, QN_GEMM_TF32X3, &variant, &blocks);
   check(n == 2 && strstr(variant, "wgmma-"), "tf32x3, whose x is split before: %zu launches of %s", n, variant);
-  const size_t one = launches_of(1, 4095, false, &variant, &blocks);
-  n = launches_of(2, 4095, false, &variant, &blocks);
+  const size_t one = launches_of(1, SIDE, 4095, QN_GEMM_TF32X3, &variant, &blocks);
+  n = launches_of(2, SIDE, 4095, QN_GEMM_TF32X3, &variant, &blocks);
   check(one > 1 && n == 2 * one, "where rows are copied, one by one: %zu launches, alone %zu", n, one);
+}
+
+/* Of f16x3 the first kernel has a block for each long row of x and w, and a simdgroup for a short one. Of few rows w is
+ * not read once more for their sake: words of tf32 are as good. */
+static void scaled(void)
+{
+  const char *variant;
+  unsigned blocks;
+  launches_of(2, SIDE, 4096, QN_GEMM_F16X3, &variant, &blocks);
+  check(blocks == 4 * SIDE && strstr(variant, "wgmma-"), "%s, rows of 4096: %u blocks", variant, blocks);
+  launches_of(1, SIDE, 512, QN_GEMM_F16X3, &variant, &blocks);
+  check(blocks == 2 * SIDE / 8 && strstr(variant, "wgmma-"), "%s, rows of 512: %u blocks", variant, blocks);
+  launches_of(1, 64, 16384, QN_GEMM_F16X3, &variant, &blocks);
+  check(blocks == 64 * 16384 / 4 / 256 && strstr(variant, "wgmma-64x128"), "%s, few rows: %u blocks", variant, blocks);
+}
+
+/* Rows of each magnitude are scaled into f16's range, by a power of two whose inverse is exact. */
+static void factors(void)
+{
+  static const float shapes[] = {1, 1.5f, 0x1.fffffep0f};
+  for (int exponent = -149; exponent <= 127; exponent++)
+    for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
+      const float most = ldexpf(shapes[k], exponent), factor = qn_gemm_row_factor(qn_float_bits(most));
+      const float scale = qn_gemm_row_scale(factor), scaled_to = most * scale;
+      const bool in_range = exponent < -112 ? scaled_to < 0x1p15f : scaled_to >= 0x1p13f && scaled_to < 0x1p15f;
+      check(in_range && scale * factor * factor == 1, "%a is scaled to %a by %a, factor %a", (double)most,
+            (double)scaled_to, (double)scale, (double)factor);
+    }
+  check(qn_gemm_row_factor(0) == 0x1p-63f, "a row of zeros: %a", (double)qn_gemm_row_factor(0));
+  check(qn_gemm_row_factor(qn_float_bits(INFINITY)) == 0x1p57f, "infinity: %a",
+        (double)qn_gemm_row_factor(qn_float_bits(INFINITY)));
 }
 
 int main(void)
 {
+  factors();
   scenario(MOCK_CUDA, "arch=90,multiprocessors=132", MOCK_NVRTC, "", on_hopper);
   scenario(MOCK_CUDA, "arch=80,multiprocessors=132", MOCK_NVRTC, "", on_ampere);
   scenario(MOCK_CUDA, "arch=120,multiprocessors=132", MOCK_NVRTC, "", on_ampere);
@@ -278,6 +314,7 @@ int main(void)
   scenario(MOCK_CUDA, "arch=75,multiprocessors=132", MOCK_NVRTC, "", forced_before_its_time);
   scenario(MOCK_CUDA, "arch=90,multiprocessors=132", MOCK_NVRTC, "", launches);
   scenario(MOCK_CUDA, "arch=90,multiprocessors=132", MOCK_NVRTC, "", batched);
+  scenario(MOCK_CUDA, "arch=90,multiprocessors=132", MOCK_NVRTC, "", scaled);
   noted();
   check(!small_stack_run(128, multiply, NULL), "is enough for products");
   return test_end();

@@ -65,7 +65,7 @@ done
 check "every row of types, class and norm" sh -c "'$quern' bench gemm_norm --random 300 --list | python3 -c '
 import json, sys
 p = [json.loads(line) for line in sys.stdin]
-assert {(q[\"roles\"][\"x\"], q[\"settings\"].get(\"precision\", \"fp32\")) for q in p} == {(\"f32\", c) for c in \"fp32 tf32 bf16x3 tf32x3 bf16\".split()} | {(\"bf16\", \"bf16\")}
+assert {(q[\"roles\"][\"x\"], q[\"settings\"].get(\"precision\", \"fp32\")) for q in p} == {(\"f32\", c) for c in \"fp32 tf32 bf16x3 tf32x3 bf16 f16x3\".split()} | {(\"bf16\", \"bf16\")}
 assert {q[\"settings\"].get(\"norm\", \"group\") for q in p} == {\"none\", \"group\", \"layer\", \"rms\"}
 assert {n for q in p for n in q[\"roles\"]} == {\"y\", \"x\", \"w\", \"bias\", \"bias2\", \"gamma\", \"beta\"}
 assert any(\"bias\" not in q[\"roles\"] for q in p)'"

@@ -32,7 +32,7 @@ GPU = {
     "small_fc_lopt": ("GPT-2 355M, f32", "lopt-h200", {"op": "small_fc_lopt", **GPT}),
     "elo": ("GPT-2 355M, a whole training step", "lopt-train-h200", {"op": "elo", **GPT}),
     "velo": ("GPT-2 355M, f32", "lopt-h200", {"op": "velo", "workload": "gpt2-355m"}),
-    "celo2": ("GPT-2 355M, f32", "celo2-h200", {"precision": "tf32x3"}),
+    "celo2": ("GPT-2 355M, f32", "celo2-h200", {"precision": "f16x3"}),
 }
 OTHER_OPS = ("adamw", "newton_schulz_bf16", "newton_schulz_fp32")  # peers that compute something else
 CPU = {

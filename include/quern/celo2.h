@@ -36,7 +36,7 @@ typedef struct qn_celo2_params {
 #define QN_CELO2_DEFAULTS                                                                                              \
   {                                                                                                                    \
     sizeof(qn_celo2_params), 0.001, 0.0, 1.0, 0.0, 0.9, 0.99, 0.999, 0.95, 0.9, 0.99, 0.999, 1.0, 0.0, 0.9, 0.95,      \
-        1e-8, 1, QN_PRECISION_TF32X3, 0, 0, NULL, NULL, NULL                                                           \
+        1e-8, 1, QN_PRECISION_F16X3, 0, 0, NULL, NULL, NULL                                                            \
   }
 
 /* One step over a list of n tensors. Of two or more dimensions, param is moved by the network, and the states are those

@@ -67,7 +67,7 @@ def gemm_norm(
     activation : "none", "relu", "gelu" (erf), "gelu_tanh", "silu", "mish", "sigmoid", "tanh"
     norm : "none", "group", "layer", "rms"; its variance is taken about the mean, in two passes
     precision : how the product is taken, never changed in silence: "fp32"; "tf32" and "bf16", operands rounded;
-        "bf16x3" and "tf32x3", each operand in two words, results as of fp32
+        "bf16x3", "tf32x3" and "f16x3", each operand in two words, results as of fp32
     out : row-major array (..., n) to write, of x's type, that shares no memory with the others; None: a new one
     stream : where work on a GPU goes; None: the current stream of the arrays' library
 

@@ -76,7 +76,7 @@ def test_leading_dimensions_and_views_and_out():
     assert quern.gemm_norm(x, w, groups=4, out=out) is out and np.array_equal(out, got)
 
 
-@pytest.mark.parametrize("precision", ["tf32", "bf16x3", "tf32x3"])
+@pytest.mark.parametrize("precision", ["tf32", "bf16x3", "tf32x3", "f16x3"])
 def test_precisions_by_name(precision):
     x, w = draw(7, 64), draw(32, 64, seed=2) / 8
     got = quern.gemm_norm(x, w, norm="none", activation="none", clamp=False, precision=precision)

@@ -107,7 +107,8 @@ def test_gradients_of_any_shape(shape, vectors):
 
 # A class's error of one product, over 40 products in a sum and the three of a gradient, of the largest gradient.
 @pytest.mark.parametrize(
-    "precision, tolerance", [("tf32", 2**-7), ("bf16x3", 2**-13), ("tf32x3", 2**-16), ("bf16", 2**-5)]
+    "precision, tolerance",
+    [("tf32", 2**-7), ("bf16x3", 2**-13), ("tf32x3", 2**-16), ("f16x3", 2**-16), ("bf16", 2**-5)],
 )
 def test_gradients_of_a_class(precision, tolerance):
     check_gradients(some(), tolerance, precision, activation="silu", norm="rms", clamp=False)

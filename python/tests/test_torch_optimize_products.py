@@ -121,10 +121,10 @@ def test_classes_follow_types_device_and_pytorchs_switch():
     graph = captured(TAKEN["plain"][0], x)
     assert _products.precisions(graph) == ["fp32"]
     graph.device = "cuda"
-    assert _products.precisions(graph) == ["fp32", "tf32x3", "bf16x3"]
+    assert _products.precisions(graph) == ["fp32", "tf32x3", "f16x3", "bf16x3"]
     torch.backends.cuda.matmul.allow_tf32 = True
     try:
-        assert _products.precisions(graph) == ["fp32", "tf32x3", "bf16x3", "tf32"]
+        assert _products.precisions(graph) == ["fp32", "tf32x3", "f16x3", "bf16x3", "tf32"]
     finally:
         torch.backends.cuda.matmul.allow_tf32 = False
     assert _products.precisions(captured(lambda t: t.double() @ w.double().t(), x)) == []

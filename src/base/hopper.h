@@ -166,38 +166,29 @@ template <int n> QN_FN void qn_wgmma_wait() { asm volatile("wgmma.wait_group.syn
 
 /* The words for one N: `add` 0 forgets what was in d. Both operands in shared memory, or A in registers. */
 template <int columns> struct qn_wgmma;
+#define QN_WGMMA_SHARED(NAME, N, COUNT, SHAPE, LAST, A, B, ADD)                                                        \
+  QN_FN void NAME(float(&d)[COUNT], qn_u64 a, qn_u64 b, int add)                                                       \
+  {                                                                                                                    \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #ADD ", 0;\nwgmma.mma_async.sync.aligned.m64n" #N SHAPE          \
+                 " {" QN_WGMMA_D##COUNT "}, %" #A ", %" #B ", p, 1, 1" LAST ";\n}"                                     \
+                 : QN_WGMMA_##COUNT(0)                                                                                 \
+                 : "l"(a), "l"(b), "r"(add));                                                                          \
+  }
+#define QN_WGMMA_REGISTERS(NAME, N, COUNT, SHAPE, LAST, A0, A1, A2, A3, B, ADD)                                        \
+  QN_FN void NAME(float(&d)[COUNT], const qn_u32(&a)[4], qn_u64 b, int add)                                            \
+  {                                                                                                                    \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #ADD ", 0;\nwgmma.mma_async.sync.aligned.m64n" #N SHAPE          \
+                 " {" QN_WGMMA_D##COUNT "}, {%" #A0 ",%" #A1 ",%" #A2 ",%" #A3 "}, %" #B ", p, 1, 1" LAST ";\n}"       \
+                 : QN_WGMMA_##COUNT(0)                                                                                 \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));                                      \
+  }
 #define QN_WGMMA_WORDS(N, COUNT, I0, I1, I2, I3, I4, I5)                                                               \
   template <> struct qn_wgmma<N> {                                                                                     \
-    QN_FN void tf32(float (&d)[COUNT], qn_u64 a, qn_u64 b, int add)                                                    \
-    {                                                                                                                  \
-      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #I2 ", 0;\nwgmma.mma_async.sync.aligned.m64n" #N               \
-                   "k8.f32.tf32.tf32 {" QN_WGMMA_D##COUNT "}, %" #I0 ", %" #I1 ", p, 1, 1;\n}"                         \
-                   : QN_WGMMA_##COUNT(0)                                                                               \
-                   : "l"(a), "l"(b), "r"(add));                                                                        \
-    }                                                                                                                  \
-    QN_FN void bf16(float (&d)[COUNT], qn_u64 a, qn_u64 b, int add)                                                    \
-    {                                                                                                                  \
-      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #I2 ", 0;\nwgmma.mma_async.sync.aligned.m64n" #N               \
-                   "k16.f32.bf16.bf16 {" QN_WGMMA_D##COUNT "}, %" #I0 ", %" #I1 ", p, 1, 1, 0, 0;\n}"                  \
-                   : QN_WGMMA_##COUNT(0)                                                                               \
-                   : "l"(a), "l"(b), "r"(add));                                                                        \
-    }                                                                                                                  \
-    QN_FN void tf32(float (&d)[COUNT], const qn_u32 (&a)[4], qn_u64 b, int add)                                        \
-    {                                                                                                                  \
-      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #I5 ", 0;\nwgmma.mma_async.sync.aligned.m64n" #N               \
-                   "k8.f32.tf32.tf32 {" QN_WGMMA_D##COUNT "}, {%" #I0 ",%" #I1 ",%" #I2 ",%" #I3 "}, %" #I4            \
-                                                          ", p, 1, 1;\n}"                                              \
-                   : QN_WGMMA_##COUNT(0)                                                                               \
-                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));                                    \
-    }                                                                                                                  \
-    QN_FN void bf16(float (&d)[COUNT], const qn_u32 (&a)[4], qn_u64 b, int add)                                        \
-    {                                                                                                                  \
-      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #I5 ", 0;\nwgmma.mma_async.sync.aligned.m64n" #N               \
-                   "k16.f32.bf16.bf16 {" QN_WGMMA_D##COUNT "}, {%" #I0 ",%" #I1 ",%" #I2 ",%" #I3 "}, %" #I4           \
-                                                           ", p, 1, 1, 0;\n}"                                          \
-                   : QN_WGMMA_##COUNT(0)                                                                               \
-                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));                                    \
-    }                                                                                                                  \
+    QN_WGMMA_SHARED(tf32, N, COUNT, "k8.f32.tf32.tf32", "", I0, I1, I2)                                                \
+    QN_WGMMA_SHARED(bf16, N, COUNT, "k16.f32.bf16.bf16", ", 0, 0", I0, I1, I2)                                         \
+    QN_WGMMA_REGISTERS(tf32, N, COUNT, "k8.f32.tf32.tf32", "", I0, I1, I2, I3, I4, I5)                                 \
+    QN_WGMMA_REGISTERS(bf16, N, COUNT, "k16.f32.bf16.bf16", ", 0", I0, I1, I2, I3, I4, I5)                             \
+    QN_WGMMA_REGISTERS(f16, N, COUNT, "k16.f32.f16.f16", ", 0", I0, I1, I2, I3, I4, I5)                                \
   };
 QN_WGMMA_WORDS(64, 32, 32, 33, 34, 35, 36, 37)
 QN_WGMMA_WORDS(128, 64, 64, 65, 66, 67, 68, 69)

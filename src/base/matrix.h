@@ -41,8 +41,9 @@ QN_FN qn_u32 qn_float_tf32(float x)
 #endif
 }
 
-/* ---- x as the sum of two shorter words, high + low up to 2^-17 of x in bf16, 2^-23 in tf32; an infinite x leaves a
- * NaN in low. Of bf16 two values at once, the first in the low halves. ---- */
+/* ---- x as the sum of two shorter words, high + low up to 2^-17 of x in bf16, 2^-23 in tf32 and f16; an infinite x
+ * leaves a NaN in low. f16 ends at 65504, and its words are no closer to x than 2^-25. Of 16 bits two values at once,
+ * the first in the low halves. ---- */
 QN_FN void qn_split_bf16(float x, float y, qn_u32 &high, qn_u32 &low)
 {
 #ifdef QN_MATRIX_PTX
@@ -54,6 +55,20 @@ QN_FN void qn_split_bf16(float x, float y, qn_u32 &high, qn_u32 &low)
   high = qn_join_halves(qn_float_bf16(x), qn_float_bf16(y));
   low = qn_join_halves(qn_float_bf16(x - qn_bits_float(high << 16)),
                        qn_float_bf16(y - qn_bits_float(high & 0xffff0000u)));
+#endif
+}
+
+QN_FN void qn_split_f16(float x, float y, qn_u32 &high, qn_u32 &low)
+{
+#ifdef QN_PTX
+  float hx, hy;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(high) : "f"(y), "f"(x));
+  asm("{.reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h;}" : "=f"(hx), "=f"(hy) : "r"(high));
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(low) : "f"(y - hy), "f"(x - hx));
+#else
+  high = qn_join_halves(qn_float_f16(x), qn_float_f16(y));
+  low = qn_join_halves(qn_float_f16(x - qn_f16_float(static_cast<qn_u16>(high))),
+                       qn_float_f16(y - qn_f16_float(static_cast<qn_u16>(high >> 16))));
 #endif
 }
 

@@ -16,7 +16,7 @@ from .table import duration
 
 PROGRAM = "python -m quern.bench gemm"
 SHAPES = ((128, 512, 1024, 32), (1024, 8192, 8192, 256), (1, 8192, 8192, 256), (16, 8192, 8192, 256))  # m, k, n, groups
-CLASSES = ("fp32", "tf32", "bf16x3", "tf32x3", "bf16")
+CLASSES = ("fp32", "tf32", "bf16x3", "tf32x3", "f16x3", "bf16")
 
 
 def eager(x, weight, bias, gamma, beta, groups):
@@ -163,7 +163,7 @@ def _run(arguments: argparse.Namespace) -> int:
                 single.tell(line, variant_text, arguments.json)
         return 0
     for shape in shapes or SHAPES:
-        line = measure_one(shape, arguments.precision or list(CLASSES[:4]), device, arguments.rounds, clock)
+        line = measure_one(shape, arguments.precision or list(CLASSES[:5]), device, arguments.rounds, clock)
         single.tell(line, text, arguments.json)
     return 0
 

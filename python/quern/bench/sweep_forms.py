@@ -194,7 +194,14 @@ ACTIVATIONS: dict[str, Callable] = {
     "sigmoid": torch.sigmoid,
     "tanh": torch.tanh,
 }
-PRODUCT_UNIT = {"fp32": 2.0**-23, "tf32": 2.0**-11, "bf16x3": 2.0**-15, "tf32x3": 2.0**-20, "bf16": 2.0**-8}
+PRODUCT_UNIT = {
+    "fp32": 2.0**-23,
+    "tf32": 2.0**-11,
+    "bf16x3": 2.0**-15,
+    "tf32x3": 2.0**-20,
+    "f16x3": 2.0**-20,
+    "bf16": 2.0**-8,
+}
 
 
 def finished(v, bias2, gamma, beta, clamp, activation, norm, groups, factor=None):

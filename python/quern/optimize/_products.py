@@ -28,7 +28,7 @@ def precisions(graph: Graph) -> list[str]:
     if graph.device == "cpu":
         return ["fp32"]
     tf32 = ["tf32"] if torch.backends.cuda.matmul.allow_tf32 else []
-    return ["fp32", "tf32x3", "bf16x3", *tf32]
+    return ["fp32", "tf32x3", "f16x3", "bf16x3", *tf32]
 
 
 def fuse(graph: Graph, precision: str) -> Graph:

@@ -11,16 +11,15 @@
  * with one large singular value stays beside it. The products of a looser class add the rounding of their operands in
  * each round, which is seen as that of bf16 2^-9, of tf32 2^-12 and of bf16x3 2^-17, over 2.5. */
 #define GROWTH (3.4445 * 3.4445 * 3.4445 * 3.4445 * 3.4445)
-static const double of_output[] = {[QN_PRECISION_FP32] = 1e-6,
-                                   [QN_PRECISION_TF32] = 1e-4,
-                                   [QN_PRECISION_BF16X3] = 4e-6,
-                                   [QN_PRECISION_TF32X3] = 1e-6,
-                                   [QN_PRECISION_BF16] = 8e-4};
+static const double of_output[] = {
+    [QN_PRECISION_FP32] = 1e-6,   [QN_PRECISION_TF32] = 1e-4, [QN_PRECISION_BF16X3] = 4e-6,
+    [QN_PRECISION_TF32X3] = 1e-6, [QN_PRECISION_BF16] = 8e-4, [QN_PRECISION_F16X3] = 1e-6};
 
 /* The processor has one class of products. */
 static const char *variation(qn_device_kind kind, size_t row, size_t k)
 {
-  static const char *const all[] = {"", "precision=fp32", "precision=tf32", "precision=bf16x3", "precision=bf16", NULL};
+  static const char *const all[] = {
+      "", "precision=fp32", "precision=tf32", "precision=bf16x3", "precision=tf32x3", "precision=bf16", NULL};
   (void)row;
   return kind == QN_CPU && k ? NULL : all[k];
 }

@@ -23,9 +23,12 @@ typedef struct qn_gemm_args {
 /* Of the kernel that takes x apart into its class's words (gemm.split.cu). */
 typedef struct qn_gemm_split_args {
   const float *x; /* (rows, columns), dense; columns a multiple of 4 */
-  qn_u32 *to;     /* rows of `parts` parts: in bf16x3 of 16 words each, in tf32x3 of 32, in bf16 of 8 */
+  qn_u32 *to;     /* rows of `parts` parts: in bf16x3 and f16x3 of 16 words each, in tf32x3 of 32, in bf16 of 8 */
   qn_i64 rows, columns;
-  qn_i64 parts; /* of 16 columns; even */
+  qn_i64 parts;   /* of 16 columns; even */
+  const float *w; /* of f16x3: (w_rows, columns), dense; and where the factors of rows go (scale.h) */
+  float *x_factors, *w_factors;
+  qn_i64 w_rows;
 } qn_gemm_split_args;
 
 /* Of the kernel that copies x and w into rows of 16-byte parts (gemm.align.cu), with zeros behind column k. */

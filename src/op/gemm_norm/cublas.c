@@ -20,11 +20,9 @@ static size_t scratch_bytes(const qn_gemm_target *target)
 /* Without a workspace, what there is to ask about. */
 static qn_cublas_product product_of(const qn_gemm_problem *problem, const qn_gemm_call *call)
 {
-  static const qn_cublas_class classes[QN_GEMM_PRECISIONS] = {[QN_GEMM_FP32] = QN_CUBLAS_F32,
-                                                              [QN_GEMM_TF32] = QN_CUBLAS_TF32,
-                                                              [QN_GEMM_BF16X3] = QN_CUBLAS_F32,
-                                                              [QN_GEMM_TF32X3] = QN_CUBLAS_F32,
-                                                              [QN_GEMM_BF16] = QN_CUBLAS_BF16};
+  static const qn_cublas_class classes[QN_GEMM_PRECISIONS] = {
+      [QN_GEMM_FP32] = QN_CUBLAS_F32,   [QN_GEMM_TF32] = QN_CUBLAS_TF32, [QN_GEMM_BF16X3] = QN_CUBLAS_F32,
+      [QN_GEMM_TF32X3] = QN_CUBLAS_F32, [QN_GEMM_BF16] = QN_CUBLAS_BF16, [QN_GEMM_F16X3] = QN_CUBLAS_F32};
   const qn_gemm_args *a = &problem->args;
   return (qn_cublas_product){.operands = problem->short_data ? QN_CUBLAS_OF_BF16 : classes[problem->precision],
                              .m = a->m,

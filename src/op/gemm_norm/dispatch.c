@@ -15,7 +15,7 @@ static const qn_gemm_variant *const families[] = {qn_gemm_hopper, qn_gemm_mma,  
                                                   qn_gemm_rows,   qn_gemm_whole, qn_gemm_plain,  qn_gemm_cublas};
 enum { FAMILIES = sizeof families / sizeof families[0], VARIANTS_MOST = 256, SLICES_MOST = 256 };
 
-const char *const qn_gemm_precision_names[QN_GEMM_PRECISIONS] = {"fp32", "tf32", "bf16x3", "tf32x3", "bf16"};
+const char *const qn_gemm_precision_names[QN_GEMM_PRECISIONS] = {"fp32", "tf32", "bf16x3", "tf32x3", "bf16", "f16x3"};
 
 static qn_status target_of(qn_device device, qn_gemm_target *target)
 {
@@ -36,8 +36,12 @@ const char *qn_gemm_variant_name(size_t k)
 /* Why it cannot, or NULL. */
 static const char *refusal(const qn_gemm_variant *v, const qn_gemm_problem *problem, const qn_gemm_target *target)
 {
-  if (!(v->precisions >> problem->precision & 1)) return "it has no such class of precision";
-  return v->refuses(v, problem, target);
+  qn_gemm_problem by_tf32 = *problem;
+  by_tf32.precision = QN_GEMM_TF32X3;
+  if (v->precisions >> problem->precision & 1) return v->refuses(v, problem, target);
+  if (problem->precision != QN_GEMM_F16X3 || !(v->precisions >> QN_GEMM_TF32X3 & 1))
+    return "it has no such class of precision";
+  return v->refuses(v, &by_tf32, target);
 }
 
 static const char *lack(const qn_gemm_variant *v, const qn_gemm_problem *problem, const qn_gemm_target *target)

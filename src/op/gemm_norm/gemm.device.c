@@ -72,6 +72,7 @@ static int loose(const qn_gemm_problem *problem) { return !problem->raw && !qn_g
 enum { TILE_N = 128, HOPPER_THREADS = 384, HALF_TILE = 64, ALIGNMENT = 1024, PART_BYTES = 128 };
 enum { HOPPER_STEP = 64, SHALLOW = 512 }; /* slices are whole chunks in every class; writing y takes longer than k */
 enum { STAGES_MOST = 7, HOPPER_SHARED = 227 * 1024 }; /* of a block, in compute capability 9.0 */
+enum { ROW_OF_A_SIMDGROUP = 1024 };                   /* columns; a block's row stays in the first-level cache */
 
 /* A class as the kernel takes it: by how many columns of k it goes, how many parts of 128 bytes these are in a row of w
  * and of x, whether x's are made before by gemm.split.cu, and whether sums are kept twice. */
@@ -101,6 +102,7 @@ static const hopper_class *class_of(const qn_gemm_problem *problem)
       [QN_GEMM_BF16X3] = {QN_MATRIX_F32, QN_MATRIX_F32, 32, 1, 1, true, true},
       [QN_GEMM_TF32X3] = {QN_MATRIX_F32, QN_MATRIX_F32, 32, 1, 2, true, true},
       [QN_GEMM_BF16] = {QN_MATRIX_F32, QN_MATRIX_F32, 64, 2, 1, true, false},
+      [QN_GEMM_F16X3] = {QN_MATRIX_F32, QN_MATRIX_F32, 32, 1, 1, true, true},
       [QN_GEMM_PRECISIONS] = {QN_MATRIX_BF16, QN_MATRIX_BF16, 64, 1, 1, false, false},
   };
   return &classes[row_of(problem)];
@@ -127,27 +129,60 @@ static int64_t chunks_of(const qn_gemm_problem *problem)
 /* Of all batches. */
 static int64_t rows_of_x(const qn_gemm_problem *problem) { return problem->args.m * qn_gemm_batches(problem); }
 
+static int64_t rows_of_w(const qn_gemm_problem *problem) { return problem->args.n * qn_gemm_batches(problem); }
+static bool scales(const qn_gemm_problem *problem) { return problem->precision == QN_GEMM_F16X3; }
+
+/* The workspace: x's words, then of f16x3 the factors of x's rows, then of w's, both from a part of 16 bytes on. */
+typedef struct hopper_space {
+  size_t x_factors, w_factors, bytes;
+} hopper_space;
+
+static hopper_space space_of(const qn_gemm_problem *problem)
+{
+  const hopper_class *c = class_of(problem);
+  hopper_space s = {0};
+  if (!c->made) return s;
+  s.x_factors = (size_t)rows_of_x(problem) * (size_t)chunks_of(problem) * c->x_parts * PART_BYTES;
+  s.w_factors = s.x_factors + (size_t)qn_gemm_pieces(rows_of_x(problem), 4) * 4 * WORD;
+  s.bytes = scales(problem) ? s.w_factors + (size_t)qn_gemm_pieces(rows_of_w(problem), 4) * 4 * WORD : s.x_factors;
+  return s;
+}
+
+static float *factors_at(const qn_gemm_call *call, size_t at)
+{
+  return call->workspace ? (float *)(void *)((char *)call->workspace + at) : NULL;
+}
+
 static size_t hopper_workspace(const qn_gemm_variant *variant, const qn_gemm_problem *problem,
                                const qn_gemm_target *target)
 {
-  const hopper_class *c = class_of(problem);
   (void)variant, (void)target;
-  if (!c->made) return 0;
-  return (size_t)rows_of_x(problem) * (size_t)chunks_of(problem) * c->x_parts * PART_BYTES;
+  return space_of(problem).bytes;
 }
 
+/* x's words, and of f16x3 the rows' factors; there a simdgroup takes a row, or a block where these are long. */
 static qn_status make_x(const qn_gemm_problem *problem, const qn_gemm_call *call)
 {
   const qn_gemm_args *a = &problem->args;
+  const hopper_space s = space_of(problem);
   const qn_gemm_split_args argument = {.x = a->x,
                                        .to = call->workspace,
                                        .rows = rows_of_x(problem),
                                        .columns = a->k,
-                                       .parts = chunks_of(problem) * class_of(problem)->columns / 16};
-  const uint64_t threads = (uint64_t)argument.rows * (uint64_t)argument.parts * 4;
+                                       .parts = chunks_of(problem) * class_of(problem)->columns / 16,
+                                       .w = a->w,
+                                       .x_factors = factors_at(call, s.x_factors),
+                                       .w_factors = factors_at(call, s.w_factors),
+                                       .w_rows = rows_of_w(problem)};
+  const uint64_t team = a->k > ROW_OF_A_SIMDGROUP ? SPLIT_THREADS : 32;
+  const uint64_t threads = scales(problem) ? (uint64_t)(argument.rows + argument.w_rows) * team
+                                           : (uint64_t)argument.rows * (uint64_t)argument.parts * 4;
   qn_gemm_problem any = {.precision = problem->precision}; /* one kernel serves all epilogues */
   const qn_device_function *function;
-  qn_try(qn_gemm_function(&any, call, "op/gemm_norm/gemm.split.cu", "gemm_split", "", &function));
+  char more[MORE];
+  snprintf(more, sizeof more, "QN_GEMM_TEAM=%d", (int)team);
+  qn_try(
+      qn_gemm_function(&any, call, "op/gemm_norm/gemm.split.cu", "gemm_split", scales(problem) ? more : "", &function));
   return qn_gemm_launch(call, function, (threads + SPLIT_THREADS - 1) / SPLIT_THREADS, SPLIT_THREADS, 0, &argument,
                         sizeof argument);
 }
@@ -208,6 +243,8 @@ static qn_status run_hopper(const qn_gemm_variant *variant, const qn_gemm_proble
   behind.early |= class_of(problem)->made;
   if (class_of(problem)->made) qn_try(make_x(problem, call));
   if (call->prepare) return QN_OK;
+  argument.x_factors = factors_at(call, space_of(problem).x_factors);
+  argument.w_factors = factors_at(call, space_of(problem).w_factors);
   qn_try(hopper_maps(problem, call, s->tile_m, &argument));
   const uint32_t clusters = (uint32_t)call->target->arch.multiprocessors / cluster;
   const uint32_t work = argument.tiles * argument.slices;
@@ -219,6 +256,7 @@ static double guess_hopper(const qn_gemm_variant *variant, const qn_gemm_problem
 {
   const hopper_settings *s = variant->settings;
   const double of_x = 8 * (double)rows_of_x(problem) * (double)problem->args.k;
+  const double of_w = 4 * (double)rows_of_w(problem) * (double)problem->args.k;
   const int64_t row_bytes = problem->args.row * (problem->short_data ? 2 : 4);
   tile_time time = s->times[row_of(problem)];
   if (row_bytes % PART_BYTES) time.column_ns *= 1.09; /* what is read at once lies in two lines of the cache */
@@ -227,21 +265,30 @@ static double guess_hopper(const qn_gemm_variant *variant, const qn_gemm_problem
   const double products = blocks_us(problem, blocks, places_of(target) / cluster, time, 0);
   const double reads = reads_us(problem, target); /* of a block that waits for no other they hide each other more */
   const double us = begin_us(target) + (cluster == 1 ? beside(products, reads) : hypot(products, reads));
-  return us + (class_of(problem)->made ? 2.45 + qn_gemm_memory_us(target, of_x, of_x) : 0);
+  const double made = of_x + (scales(problem) ? of_w : 0);
+  return us + (class_of(problem)->made ? 2.45 + qn_gemm_memory_us(target, made, made) : 0);
+}
+
+/* They are multiplied faster, and w is read once more. */
+static bool f16_pays(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_target *target)
+{
+  qn_gemm_problem by_tf32 = *problem;
+  by_tf32.precision = QN_GEMM_TF32X3;
+  return guess_hopper(variant, problem, target) < guess_hopper(variant, &by_tf32, target);
 }
 
 #define HOPPER(m)                                                                                                      \
-  .precisions = 1u << QN_GEMM_TF32 | 1u << QN_GEMM_BF16X3 | 1u << QN_GEMM_TF32X3 | 1u << QN_GEMM_BF16,                 \
+  .precisions =                                                                                                        \
+      1u << QN_GEMM_TF32 | 1u << QN_GEMM_BF16X3 | 1u << QN_GEMM_TF32X3 | 1u << QN_GEMM_BF16 | 1u << QN_GEMM_F16X3,     \
   .looseness = 1, /* the tensor unit rounds to tf32, to nearest: of halves it is not said which way */                 \
       .width = HALF_TILE, .step = HOPPER_STEP, .batches = true, .settings = &hopper_##m, .refuses = refuses_hopper,    \
-  .workspace_bytes = hopper_workspace, .run = run_hopper, .guess_us = guess_hopper
+  .workspace_bytes = hopper_workspace, .f16_pays = f16_pays, .run = run_hopper, .guess_us = guess_hopper
 
-/* By class: tf32, bf16x3, tf32x3, bf16, bf16 in memory. */
-static const hopper_settings hopper_256 = {256, {{0, 0}, {3.06, 17.5}, {0, 0}, {0, 0}, {2.04, 8.58}, {3.24, 9.13}}},
-                             hopper_128 = {128,
-                                           {{0, 0}, {2.59, 9.06}, {1.49, 15}, {3.96, 25.8}, {1.21, 6.25}, {2.46, 4.6}}},
-                             hopper_64 = {
-                                 64, {{0, 0}, {1.52, 7.18}, {1.05, 10.9}, {2.73, 15.9}, {0.944, 5.65}, {1.68, 3.45}}};
+/* By class: tf32, bf16x3, tf32x3, bf16, f16x3, bf16 in memory. */
+static const hopper_settings
+    hopper_256 = {256, {{0, 0}, {3.06, 17.5}, {0, 0}, {0, 0}, {2.04, 8.58}, {0, 0}, {3.24, 9.13}}},
+    hopper_128 = {128, {{0, 0}, {2.59, 9.06}, {1.49, 15}, {3.96, 25.8}, {1.21, 6.25}, {1.49, 16}, {2.46, 4.6}}},
+    hopper_64 = {64, {{0, 0}, {1.52, 7.18}, {1.05, 10.9}, {2.73, 15.9}, {0.944, 5.65}, {1.05, 11.6}, {1.68, 3.45}}};
 const qn_gemm_variant qn_gemm_hopper[] = {
     {.name = "wgmma-256x128", HOPPER(256)},
     {.name = "wgmma-128x128", HOPPER(128)},

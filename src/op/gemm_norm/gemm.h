@@ -18,6 +18,7 @@ typedef enum qn_gemm_precision {
   QN_GEMM_BF16X3,
   QN_GEMM_TF32X3,
   QN_GEMM_BF16,
+  QN_GEMM_F16X3,
   QN_GEMM_PRECISIONS
 } qn_gemm_precision;
 extern const char *const qn_gemm_precision_names[QN_GEMM_PRECISIONS]; /* dispatch.c */
@@ -64,7 +65,7 @@ typedef struct qn_gemm_call {
 typedef struct qn_gemm_variant qn_gemm_variant;
 struct qn_gemm_variant {
   const char *name;     /* "plain", "mma-128x128", "wgmma-256x128" */
-  uint32_t precisions;  /* bit k: class k */
+  uint32_t precisions;  /* bit k: class k. f16x3 is also computed by words of tf32, which are no looser */
   const void *settings; /* the variant's own: its tile, its stages */
   int looseness;        /* of its operands' words, as workbench/op_check.h says */
   int width;            /* the widest group whose norm its tile holds; 0: it writes sums and no more */
@@ -81,6 +82,8 @@ struct qn_gemm_variant {
                             const qn_gemm_target *target); /* of its own; NULL: 0 */
   /* The product, with the epilogue unless it is raw, of rows as the variant reads them: the plan sees to that. */
   qn_status (*run)(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_call *call);
+  /* Of f16x3: whether words of f16 are thought to be faster than those of tf32. NULL: it does not choose. */
+  bool (*f16_pays)(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_target *target);
   /* Estimate of the time of that in microseconds, which the rule compares. */
   double (*guess_us)(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_target *target);
 };
@@ -150,7 +153,8 @@ static inline int64_t qn_gemm_batches(const qn_gemm_problem *problem)
  * more. */
 static inline bool qn_gemm_is_near(const qn_gemm_problem *problem)
 {
-  return problem->precision != QN_GEMM_FP32 && problem->precision != QN_GEMM_TF32X3;
+  return problem->precision != QN_GEMM_FP32 && problem->precision != QN_GEMM_TF32X3 &&
+         problem->precision != QN_GEMM_F16X3;
 }
 static inline bool qn_gemm_is_normed(const qn_gemm_problem *problem)
 {

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gemm.hopper.cu - y = epilogue(x w^T) for compute capability 9.0: a tile of y is 128 columns by QN_GEMM_TILE_M rows,
  * and it is the product turned around, w x^T, that is computed. So w is the operand that a warpgroup may take from its
- * registers: where the class makes other words of f32 (bf16, or two words of bf16 or tf32), w comes as f32 and is taken
- * apart on its way from shared memory to the product, by the warps that multiply, while the products before are under
- * way. w is the large operand, is read once, and no copy of it is made. x, which all blocks share, has been taken apart
- * before (gemm.split.cu). tf32, which the tensor unit makes on its way, and bf16 in memory are multiplied as they lie.
+ * registers: where the class makes other words of f32 (bf16, or two words of bf16, f16 or tf32), w comes as f32 and is
+ * taken apart on its way from shared memory to the product, by the warps that multiply, while the products before are
+ * under way. w is the large operand, is read once, and no copy of it is made. x, which all blocks share, has been taken
+ * apart before (gemm.split.cu). tf32, which the tensor unit makes on its way, and bf16 in memory are multiplied as they
+ * lie.
  *
  * A block has three warpgroups. One thread of the first has the tensor unit bring chunks of k, 128 bytes of each row or
  * twice that, into a ring of QN_GEMM_STAGES stages; the two others each multiply 64 rows of w by all of x's and keep
@@ -16,11 +17,12 @@
 #include "base/matrix.h"
 #include "op/gemm_norm/gemm_norm.math.h"
 #include "op/gemm_norm/hopper.h"
+#include "op/gemm_norm/scale.h"
 
 /* The unit says: QN_GEMM_PRECISION, QN_GEMM_SHORT (memory holds bf16), QN_GEMM_FLAGS, QN_GEMM_COLUMNS (of a group: a
  * power of two from 4 to 64; no norm: 0), QN_GEMM_LOOSE (rows of y or vectors are not aligned for fours),
  * QN_GEMM_TILE_M (64, 128, 256), QN_GEMM_STAGES, QN_GEMM_CLUSTER; of a split class QN_GEMM_FOLD. */
-enum { TF32 = 1, BF16X3 = 2, TF32X3 = 3, BF16 = 4 };
+enum { TF32 = 1, BF16X3 = 2, TF32X3 = 3, BF16 = 4, F16X3 = 5 };
 constexpr int PRECISION = QN_GEMM_PRECISION;
 constexpr bool SHORT = QN_GEMM_SHORT;
 /* Of each row a chunk of k is so many times 128 bytes; and so many columns of the map are those. */
@@ -111,8 +113,13 @@ QN_FN void release(qn_u32 free)
   if (lane < CLUSTER) qn_mbarrier_arrive_at(free, lane);
 }
 
+/* What a thread's rows of w, group and group + 8, are multiplied by before they are taken apart: of f16x3. */
+struct row_scales {
+  float of[2];
+};
+
 #if QN_GEMM_PRECISION == 1 || QN_GEMM_SHORT
-QN_FN void multiply(sums &d, qn_u32 chunks, ring &r)
+QN_FN void multiply(sums &d, qn_u32 chunks, ring &r, const row_scales &)
 {
   const qn_u32 part = (threadIdx.x / 128 - 1) * (64 * 128);
   qn_u32 before = r.free();
@@ -136,10 +143,10 @@ QN_FN void multiply(sums &d, qn_u32 chunks, ring &r)
   release(before);
 }
 #else
-/* What is taken apart at once: 32 columns of w for bf16, in two products of 16; 16 columns for tf32, in two of 8. Of a
- * chunk that is all, or one of two steps. */
-constexpr int STEPS = PRECISION == BF16X3 ? 1 : 2;
-constexpr bool SPLITS = PRECISION == BF16X3 || PRECISION == TF32X3;
+/* What is taken apart at once: 32 columns of w for 16 bits, in two products of 16; 16 columns for tf32, in two of 8. Of
+ * a chunk that is all, or one of two steps. */
+constexpr int STEPS = PRECISION == BF16X3 || PRECISION == F16X3 ? 1 : 2;
+constexpr bool SPLITS = PRECISION == BF16X3 || PRECISION == TF32X3 || PRECISION == F16X3;
 
 /* Two products' rows group and group + 8 of w, as the class's words. */
 struct fragments {
@@ -180,7 +187,7 @@ QN_FN void read_part(part &p, qn_u32 w)
 
 /* Step `step` of the chunk whose w is here; p holds what one step leaves to the next. Which four columns a lane has at
  * which places of a product is gemm.split.cu's order too. */
-QN_FN void take_apart(fragments &f, part &p, qn_u32 w, int step)
+QN_FN void take_apart(fragments &f, part &p, qn_u32 w, int step, const row_scales &scale)
 {
   if (PRECISION == BF16) w += step * W_PART;
   if (PRECISION != TF32X3 || step == 0) read_part(p, w);
@@ -190,6 +197,11 @@ QN_FN void take_apart(fragments &f, part &p, qn_u32 w, int step)
     if (PRECISION == TF32X3) {
       QN_UNROLL
       for (int j = 0; j < 2; j++) qn_split_tf32(p.v[step][h][2 * b + j], f.high[b][h + 2 * j], f.low[b][h + 2 * j]);
+    } else if (PRECISION == F16X3) {
+      QN_UNROLL
+      for (int j = 0; j < 2; j++)
+        qn_split_f16(p.v[b][h][2 * j] * scale.of[h], p.v[b][h][2 * j + 1] * scale.of[h], f.high[b][h + 2 * j],
+                     f.low[b][h + 2 * j]);
     } else {
       qn_split_bf16(p.v[b][h][0], p.v[b][h][1], f.high[b][h], f.low[b][h]);
       qn_split_bf16(p.v[b][h][2], p.v[b][h][3], f.high[b][h + 2], f.low[b][h + 2]);
@@ -201,6 +213,8 @@ QN_FN void product(sums &d, const qn_u32 (&w)[4], qn_u64 x, int add)
 {
   if (PRECISION == TF32X3)
     wgmma::tf32(d, w, x, add);
+  else if (PRECISION == F16X3)
+    wgmma::f16(d, w, x, add);
   else
     wgmma::bf16(d, w, x, add);
 }
@@ -231,24 +245,24 @@ QN_FN bool advance(ring &r, qn_u32 &before, qn_u32 &chunk, qn_u32 chunks)
 }
 
 /* A part of k, so many chunks. */
-QN_FN void multiply_part(sums &d, qn_u32 chunks, ring &r)
+QN_FN void multiply_part(sums &d, qn_u32 chunks, ring &r, const row_scales &scale)
 {
   fragments even, odd;
   part p;
   qn_u32 before = r.free(), chunk = 0;
   qn_mbarrier_wait(r.full(), r.parity);
-  take_apart(even, p, r.w(), 0);
+  take_apart(even, p, r.w(), 0, scale);
   for (;;) {
     multiply_step(d, even, r.x(), 0, chunk > 0);
     qn_wgmma_wait<1>();
     if (chunk > 0) release(before);
     if (STEPS == 1 && !advance(r, before, chunk, chunks)) break;
-    take_apart(odd, p, r.w(), STEPS - 1);
+    take_apart(odd, p, r.w(), STEPS - 1, scale);
     multiply_step(d, odd, r.x(), STEPS - 1, 1);
     qn_wgmma_wait<1>();
     if (STEPS == 1) release(before);
     if (!advance(r, before, chunk, chunks)) break;
-    take_apart(even, p, r.w(), 0);
+    take_apart(even, p, r.w(), 0, scale);
   }
   qn_wgmma_wait<0>();
   release(before);
@@ -256,25 +270,25 @@ QN_FN void multiply_part(sums &d, qn_u32 chunks, ring &r)
 
 /* A tensor core cuts each sum where an ordinary core rounds it, always towards zero, and over a long k that shows more
  * than what two words leave out. So the sums of QN_GEMM_FOLD chunks are added up by ordinary ones. */
-QN_FN void multiply_folded(sums &all, qn_u32 chunks, ring &r)
+QN_FN void multiply_folded(sums &all, qn_u32 chunks, ring &r, const row_scales &scale)
 {
   constexpr qn_u32 fold = QN_GEMM_FOLD;
   QN_UNROLL
   for (int i = 0; i < SUMS; i++) all[i] = 0;
   for (qn_u32 first = 0; first < chunks; first += fold) {
     sums d;
-    multiply_part(d, chunks - first < fold ? chunks - first : fold, r);
+    multiply_part(d, chunks - first < fold ? chunks - first : fold, r, scale);
     QN_UNROLL
     for (int i = 0; i < SUMS; i++) all[i] += d[i];
   }
 }
 
-QN_FN void multiply(sums &d, qn_u32 chunks, ring &r)
+QN_FN void multiply(sums &d, qn_u32 chunks, ring &r, const row_scales &scale)
 {
   if (SPLITS)
-    multiply_folded(d, chunks, r);
+    multiply_folded(d, chunks, r, scale);
   else
-    multiply_part(d, chunks, r);
+    multiply_part(d, chunks, r, scale);
 }
 #endif
 
@@ -289,7 +303,8 @@ struct place {
   qn_u32 thread; /* of its warpgroup */
   qn_i64 m0, n0; /* of the warpgroup's 64 columns by TILE_M rows of y */
   qn_i64 slice;  /* elements of y before it */
-  int meet;      /* its barrier */
+  qn_u32 batch;
+  int meet; /* its barrier */
 };
 
 QN_FN qn_u32 swizzled(qn_u32 m, qn_u32 n) { return m * SPAN + (n ^ ((m & 7u) << 2) ^ (n >> 1 & 16u)); }
@@ -372,8 +387,37 @@ QN_FN void normalise(half_row &r, const qn_gemm_args &a, qn_i64 n)
   }
 }
 
-QN_FN void finish_half_row(const qn_gemm_args &a, const place &p)
+/* The rows of w that a thread takes apart; beyond w's there are sums that nobody reads. */
+QN_FN row_scales scales_of(const qn_gemm_hopper_args &a, const place &p)
 {
+  row_scales scale = {{1.0f, 1.0f}};
+  QN_UNROLL
+  for (qn_u32 h = 0; PRECISION == F16X3 && h < 2; h++) {
+    const qn_i64 row = p.n0 + (p.thread >> 5) * 16 + (p.thread >> 2 & 7u) + 8 * h;
+    scale.of[h] = qn_gemm_row_scale(a.w_factors[p.batch * a.of.n + (row < a.of.n ? row : a.of.n - 1)]);
+  }
+  return scale;
+}
+
+/* Takes back what rows were scaled by. */
+QN_FN void unscale(half_row &r, const qn_gemm_hopper_args &a, const place &p, qn_i64 row, qn_i64 n)
+{
+  const float of_x = a.x_factors[p.batch * a.of.m + (row < a.of.m ? row : a.of.m - 1)];
+  QN_UNROLL
+  for (int k = 0; k < HALF; k += 4) {
+    float of_w[4];
+    four(of_w, a.w_factors + p.batch * a.of.n + k, n, n + k < a.of.n, a.of.n - k);
+    QN_UNROLL
+    for (int i = 0; i < 4; i++) {
+      const float both = of_x * of_w[i];
+      r.v[k + i] = r.v[k + i] * both * both;
+    }
+  }
+}
+
+QN_FN void finish_half_row(const qn_gemm_hopper_args &all, const place &p, int span)
+{
+  const qn_gemm_args &a = all.of;
   const qn_u32 m = p.thread >> 1, first = (p.thread & 1u) * HALF;
   const qn_u32 at = swizzled(m, first); /* with the bits of k, which are none of first's */
   const qn_i64 n = p.n0 + first;
@@ -381,13 +425,18 @@ QN_FN void finish_half_row(const qn_gemm_args &a, const place &p)
   QN_UNROLL
   for (int k = 0; k < HALF; k += 4) {
     const qn_16bytes v = qn_load16(p.tile + (at ^ static_cast<qn_u32>(k)));
+    QN_UNROLL
+    for (int i = 0; i < 4; i++) r.v[k + i] = qn_bits_float(v.word[i]);
+  }
+  if (PRECISION == F16X3) unscale(r, all, p, p.m0 + span * SPAN + m, n);
+  QN_UNROLL
+  for (int k = 0; k < HALF; k += 4) {
     const bool in = n + k < a.n;
     float bias[4], bias2[4];
     if (FLAGS & QN_GEMM_BIAS) four(bias, a.bias + k, n, in, a.n - k);
     if (FLAGS & QN_GEMM_BIAS2) four(bias2, a.bias2 + k, n, in, a.n - k);
     QN_UNROLL
-    for (int i = 0; i < 4; i++)
-      r.v[k + i] = qn_gemm_element(FLAGS, qn_bits_float(v.word[i]), bias[i], bias2[i], a.lo, a.hi);
+    for (int i = 0; i < 4; i++) r.v[k + i] = qn_gemm_element(FLAGS, r.v[k + i], bias[i], bias2[i], a.lo, a.hi);
   }
   if (COLUMNS != 0) normalise(r, a, n);
   QN_UNROLL
@@ -465,15 +514,16 @@ QN_FN void store(const qn_gemm_args &a, const place &p, int span)
     if (row + 2 * i < a.m) store_four(a, y + 2 * i * a.pitch, qn_load16(p.tile + swizzled(first + 2 * i, n)));
 }
 
-QN_FN void finish(const sums &d, const qn_gemm_args &a, const place &p)
+QN_FN void finish(const sums &d, const qn_gemm_hopper_args &all, const place &p)
 {
+  const qn_gemm_args &a = all.of;
   const int rows = static_cast<int>(a.m - p.m0);
   _Pragma("unroll 1") for (int span = 0; span < TILE_M / SPAN; span++)
   {
     if (span * SPAN >= rows) break;
     spread(d, span, p);
     qn_part_barrier(p.meet, 128);
-    if (FLAGS != 0) finish_half_row(a, p);
+    if (FLAGS != 0 || PRECISION == F16X3) finish_half_row(all, p, span);
     __syncwarp();
     if (QN_GEMM_LOOSE)
       store_loose(a, p, span);
@@ -520,10 +570,11 @@ QN_HOPPER_KERNEL(gemm_hopper, qn_gemm_hopper_args, a, QN_GEMM_CLUSTER)
       p.m0 = static_cast<qn_i64>(t.m) * TILE_M;
       p.n0 = static_cast<qn_i64>(t.n * CLUSTER + rank) * TILE_N + 64 * part;
       /* Beyond y's columns there are no rows to finish; two words of tf32 leave no register for the question. */
-      if (PRECISION != TF32X3 && p.n0 >= a.of.n) p.m0 = a.of.m;
+      if (PRECISION != TF32X3 && PRECISION != F16X3 && p.n0 >= a.of.n) p.m0 = a.of.m;
+      p.batch = t.batch;
       p.slice = slice * a.of.slice + t.batch * a.of.m * a.of.pitch;
-      multiply(d, chunks_from(a, slice * a.slice_chunks), r);
-      finish(d, a.of, p);
+      multiply(d, chunks_from(a, slice * a.slice_chunks), r, scales_of(a, p));
+      finish(d, a, p);
     }
   }
   if (CLUSTER > 1) qn_cluster_barrier(); /* no block ends while another may still write here or arrive here */

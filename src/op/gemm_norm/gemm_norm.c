@@ -10,7 +10,7 @@
 _Static_assert((int)QN_ACTIVATION_TANH == (int)QN_GEMM_TANH, "the activations have one order");
 _Static_assert((int)QN_ACTIVATION_MISH == (int)QN_GEMM_MISH, "the activations have one order");
 _Static_assert((int)QN_NORM_RMS == (int)QN_GEMM_RMS_NORM, "the norms have one order");
-_Static_assert((int)QN_PRECISION_BF16 == (int)QN_GEMM_BF16, "the precisions have one order");
+_Static_assert((int)QN_PRECISION_F16X3 == (int)QN_GEMM_F16X3, "the precisions have one order");
 
 #define ROLE(text) .shape = (text), .storage = QN_STORAGE_ROW_MAJOR, .single = 1
 static const qn_op_tensor tensors[] = {
@@ -45,7 +45,8 @@ static const qn_op_param params_table[] = {
     {"activation", "behind the clamp", QN_PARAM_ENUM, AT(activation), 0, 7, 0,
      "none|relu|gelu|gelu_tanh|silu|mish|sigmoid|tanh", 0},
     {"norm", "over groups of columns of a row", QN_PARAM_ENUM, AT(norm), 0, 3, 0, "none|group|layer|rms", 0},
-    {"precision", "the class of the product", QN_PARAM_ENUM, AT(precision), 0, 4, 0, "fp32|tf32|bf16x3|tf32x3|bf16", 0},
+    {"precision", "the class of the product", QN_PARAM_ENUM, AT(precision), 0, 5, 0,
+     "fp32|tf32|bf16x3|tf32x3|bf16|f16x3", 0},
 };
 
 /* ---- from a checked call to a problem ---- */

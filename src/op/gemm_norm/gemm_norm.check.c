@@ -115,8 +115,13 @@ static const qn_check_text refused[] = {
 static const char *variation(qn_device_kind kind, size_t row, size_t k)
 {
   (void)kind;
-  static const char *const of_f32[] = {"precision=fp32",   "precision=tf32", "precision=bf16x3",
-                                       "precision=tf32x3", "precision=bf16", NULL};
+  static const char *const of_f32[] = {"precision=fp32",
+                                       "precision=tf32",
+                                       "precision=bf16x3",
+                                       "precision=tf32x3",
+                                       "precision=bf16",
+                                       "precision=f16x3",
+                                       NULL};
   static const char *const of_bf16[] = {"precision=bf16", NULL};
   return row ? of_bf16[k] : of_f32[k];
 }
@@ -193,6 +198,8 @@ static const qn_device_unit units[] = {
     {"op/gemm_norm/gemm.split.cu", DEFINES("QN_GEMM_PRECISION=2"), NULL},
     {"op/gemm_norm/gemm.split.cu", DEFINES("QN_GEMM_PRECISION=3"), "sm_90a"},
     {"op/gemm_norm/gemm.split.cu", DEFINES("QN_GEMM_PRECISION=4"), "sm_90a"},
+    {"op/gemm_norm/gemm.split.cu", DEFINES("QN_GEMM_PRECISION=5", "QN_GEMM_TEAM=32"), "sm_90a"},
+    {"op/gemm_norm/gemm.split.cu", DEFINES("QN_GEMM_PRECISION=5", "QN_GEMM_TEAM=256"), "sm_90a"},
     ROWS(8, 1, SUMS, "QN_GEMM_SHORT=0"),
     ROWS(1, 0, F32, "QN_GEMM_COLUMNS=8"),
     ROWS(8, 1, SHORT, "QN_GEMM_COLUMNS=8"),
@@ -212,6 +219,8 @@ static const qn_device_unit units[] = {
     HOPPER(2, 64, 7, 2, F32, "QN_GEMM_COLUMNS=64", "QN_ACTIVATION_NEAR"),
     HOPPER(3, 128, 4, 2, F32, "QN_GEMM_COLUMNS=32"),
     HOPPER(3, 128, 4, 2, SUMS, "QN_GEMM_SHORT=0"),
+    HOPPER(5, 128, 6, 2, F32, "QN_GEMM_COLUMNS=32"),
+    HOPPER(5, 64, 7, 1, SUMS, "QN_GEMM_SHORT=0"),
     HOPPER(4, 128, 4, 2, F32, "QN_GEMM_COLUMNS=32", "QN_ACTIVATION_NEAR"),
     HOPPER(4, 128, 6, 2, SHORT, "QN_GEMM_COLUMNS=32", "QN_ACTIVATION_NEAR"),
     HOPPER(4, 128, 6, 2, LOOSE, "QN_ACTIVATION_NEAR"),

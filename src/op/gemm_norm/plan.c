@@ -74,7 +74,15 @@ static void cut(const qn_gemm_variant *v, qn_gemm_args *a, int64_t slices)
   a->slices = wanted > 1 ? qn_gemm_pieces(a->k, a->slice_k) : 1;
 }
 
-static plan plan_of(qn_gemm_choice choice, const qn_gemm_problem *problem)
+/* The class by which a variant computes the problem. */
+static int words_of(const qn_gemm_variant *v, const qn_gemm_problem *inner, const qn_gemm_target *target)
+{
+  if (inner->precision != QN_GEMM_F16X3) return inner->precision;
+  const bool has = v->precisions >> QN_GEMM_F16X3 & 1;
+  return has && (!v->f16_pays || v->f16_pays(v, inner, target)) ? QN_GEMM_F16X3 : QN_GEMM_TF32X3;
+}
+
+static plan plan_of(qn_gemm_choice choice, const qn_gemm_problem *problem, const qn_gemm_target *target)
 {
   const qn_gemm_variant *v = choice.variant;
   plan p = {.inner = *problem, .aligns = !v->any_rows && !qn_gemm_rows_aligned(problem)};
@@ -86,6 +94,7 @@ static plan plan_of(qn_gemm_choice choice, const qn_gemm_problem *problem)
     p.row_bytes = rounded((size_t)(a->m + a->n) * (size_t)a->row * (problem->short_data ? 2 : 4));
   }
   cut(v, a, choice.slices);
+  p.inner.precision = words_of(v, &p.inner, target);
   p.inner.raw = !v->whole && (a->slices > 1 || !(v->writes_y ? problem->flags == 0 : holds(v, problem)));
   if (!p.inner.raw) return p;
   if (v->width) a->pitch = qn_gemm_pieces(a->n, WORD) * WORD;
@@ -238,11 +247,11 @@ static qn_status run_plan(plan p, qn_gemm_choice choice, const qn_gemm_problem *
 
 qn_status qn_gemm_choice_run(qn_gemm_choice choice, const qn_gemm_problem *problem, const qn_gemm_call *call)
 {
-  const plan p = plan_of(choice, problem);
+  const plan p = plan_of(choice, problem, call->target);
   if (together(choice.variant, &p)) return run_plan(p, choice, problem, call);
   for (int64_t k = 0; k < problem->batches; k++) {
     const qn_gemm_problem one = batch_of(problem, k);
-    qn_try(run_plan(plan_of(choice, &one), choice, &one, call));
+    qn_try(run_plan(plan_of(choice, &one, call->target), choice, &one, call));
   }
   return QN_OK;
 }
@@ -250,7 +259,7 @@ qn_status qn_gemm_choice_run(qn_gemm_choice choice, const qn_gemm_problem *probl
 size_t qn_gemm_choice_bytes(qn_gemm_choice choice, const qn_gemm_problem *problem, const qn_gemm_target *target)
 {
   const qn_gemm_variant *v = choice.variant;
-  plan p = plan_of(choice, problem);
+  plan p = plan_of(choice, problem, target);
   if (!together(v, &p)) p.inner.batches = 1;
   return p.z_bytes + p.row_bytes + (v->workspace_bytes ? v->workspace_bytes(v, &p.inner, target) : 0);
 }
@@ -300,7 +309,7 @@ static double finish_guess(const plan *p, const qn_gemm_problem *problem, const 
 static double guess(qn_gemm_choice choice, const qn_gemm_problem *problem, const qn_gemm_target *target)
 {
   const qn_gemm_variant *v = choice.variant;
-  plan p = plan_of(choice, problem);
+  plan p = plan_of(choice, problem, target);
   const qn_gemm_args *a = &p.inner.args;
   const double of_rows = (double)(a->m + a->n) * (double)a->k * (problem->short_data ? 4 : 8);
   const int64_t times = together(v, &p) ? 1 : problem->batches;
@@ -330,6 +339,6 @@ static int64_t best_slices(const qn_gemm_variant *v, const qn_gemm_problem *prob
 double qn_gemm_choice_guess(qn_gemm_choice *choice, const qn_gemm_problem *problem, const qn_gemm_target *target)
 {
   if (!choice->slices) choice->slices = best_slices(choice->variant, problem, target);
-  choice->slices = plan_of(*choice, problem).inner.args.slices; /* k may not be cut into so many */
+  choice->slices = plan_of(*choice, problem, target).inner.args.slices; /* k may not be cut into so many */
   return guess(*choice, problem, target);
 }

@@ -9,8 +9,9 @@
  * sum of the squares of x w:
  *
  * - the sums: k roundings of at most u times a partial sum, of either sign: u S (2 + sqrt(k)), whatever their order;
- * - x3 classes: a product by e, what three products leave out: tf32x3 2^-20, bf16x3 2^-15; as these are independent but
- *   for a bias: e (|z| + 6 Q);
+ * - x3 classes: a product by e, what three products leave out: tf32x3 and f16x3 2^-20, bf16x3 2^-15; as these are
+ *   independent but for a bias: e (|z| + 6 Q). Of f16x3 a word is also off by 2^-38 of its row's greatest magnitude:
+ *   6 2^-38 (greatest of x |w| + greatest of w |x|), of the roots of the rows' sums of squares;
  * - tensor cores cut sums instead of rounding them, each 8 products: 2^-22 (k / 8) max(|z|, Q), not in fp32. In the x3
  *   classes ordinary cores add up the sums of at most 128 columns: k is no more there.
  *
@@ -20,7 +21,7 @@
  * Clamp and activation take the ends of what the sum may be where they take them; the activation itself is off by so
  * many units of its result and of its argument. The norm spreads what its group's elements are off through the mean and
  * the scale, to first order. All of it is a bound with room for chance only. */
-static const double class_error[QN_GEMM_PRECISIONS] = {0, 0x1p-9, 0x1p-15, 0x1p-20, 0x1p-7};
+static const double class_error[QN_GEMM_PRECISIONS] = {0, 0x1p-9, 0x1p-15, 0x1p-20, 0x1p-7, 0x1p-20};
 static const double unit = 0x1p-24;
 
 static double at(const double *array, int64_t k, double otherwise) { return array ? array[k] : otherwise; }
@@ -38,6 +39,17 @@ static double word_of(int precision, double x, bool *half)
   bits &= ~(one - 1);
   __builtin_memcpy(&x, &bits, sizeof x);
   return x;
+}
+
+/* How far words of f16 are off of a product of rows, where these have small elements beside large ones. */
+static double off_scaled(const double *x, const double *w, int64_t n)
+{
+  double most_x = 0, most_w = 0, squares_x = 0, squares_w = 0;
+  for (int64_t k = 0; k < n; k++) {
+    most_x = __builtin_fmax(most_x, __builtin_fabs(x[k])), most_w = __builtin_fmax(most_w, __builtin_fabs(w[k]));
+    squares_x += x[k] * x[k], squares_w += w[k] * w[k];
+  }
+  return 6 * 0x1p-38 * (most_x * __builtin_sqrt(squares_w) + most_w * __builtin_sqrt(squares_x));
 }
 
 /* The product at (i, j), and how far it may be off. */
@@ -60,7 +72,8 @@ static double product_of(const qn_gemm_reference *t, int64_t i, int64_t j, doubl
   const double of_class = rounds || p->short_data ? 0 : class_error[p->precision];
   const double most = __builtin_fabs(z) > q ? __builtin_fabs(z) : q;
   *off = unit * s * (2 + __builtin_sqrt((double)n)) + of_class * (__builtin_fabs(z) + 6 * q) + halves;
-  const bool adds = p->precision == QN_GEMM_BF16X3 || p->precision == QN_GEMM_TF32X3;
+  const bool adds = p->precision == QN_GEMM_BF16X3 || p->precision == QN_GEMM_TF32X3 || p->precision == QN_GEMM_F16X3;
+  if (p->precision == QN_GEMM_F16X3) *off += off_scaled(x, w, n);
   if (p->precision != QN_GEMM_FP32) *off += 0x1p-22 * (double)(adds && n > 128 ? 128 : n) / 8 * most;
   return z;
 }
@@ -77,7 +90,8 @@ static double off_activation(const qn_gemm_reference *t, double z, double v)
   switch (flags & QN_GEMM_ACTIVATION_MASK) {
   case QN_GEMM_NONE:
   case QN_GEMM_RELU: return 0;
-  case QN_GEMM_GELU: return unit * (0.75 * of_z + 4 * size) + least; /* relative digits go where erf is near -1 */
+  case QN_GEMM_GELU: /* relative digits go where erf is near -1; a GPU's own is off by 1.5e-7 (activation.h) */
+    return unit * (0.75 * of_z + 4 * size) + (near ? 0.5 * 1.5e-7 * of_z : 0) + least;
   case QN_GEMM_GELU_TANH: return unit * (12 + 4 * tail * (1 + 0.045 * tail * tail)) * size + least;
   case QN_GEMM_MISH:
     return unit * (12 + 2 * (below < 128 ? below : 128)) * size +

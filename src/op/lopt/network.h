@@ -22,27 +22,12 @@ QN_FN int input_of(int t, int c) { return t < 3 ? (c < 3 ? 2 + 4 * c : LAST) + t
 QN_FN int channel_of(int t, int c) { return t < 3 && c == 3 ? ROW + t : input_of(t, c); }
 QN_FN int hidden_of(int n, int column) { return 8 * (column / 2) + 2 * n + column % 2; }
 
-/* Two values, the first low, as f16 words, and their rests. */
-QN_FN void split_f16(float x, float y, qn_u32 &high, qn_u32 &low)
-{
-#ifdef QN_PTX
-  float hx, hy;
-  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(high) : "f"(y), "f"(x));
-  asm("{.reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h;}" : "=f"(hx), "=f"(hy) : "r"(high));
-  if (SPLITS) asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(low) : "f"(y - hy), "f"(x - hx));
-#else
-  high = qn_join_halves(qn_float_f16(x), qn_float_f16(y));
-  low = qn_join_halves(qn_float_f16(x - qn_f16_float(static_cast<qn_u16>(high))),
-                       qn_float_f16(y - qn_f16_float(static_cast<qn_u16>(high >> 16))));
-#endif
-}
-
 QN_FN void split(float x, float y, qn_u32 &high, qn_u32 &low)
 {
   if (PRECISION == BF16X3)
     qn_split_bf16(x, y, high, low);
   else
-    split_f16(x, y, high, low);
+    qn_split_f16(x, y, high, low);
 }
 
 /* The same of max(x, 0), NaN staying NaN, where the conversions know that word: cut towards zero what is left of x is
