@@ -65,8 +65,8 @@ def test_newton_schulz_is_the_contracts(shape):
 
 def test_a_class_that_the_op_does_not_have(capsys):
     with pytest.raises(SystemExit):
-        bench.main(["lopt", "--op", "celo2", "--device", "cpu", "--precision", "f16x3"])
-    assert "--precision is f16x3, celo2 has tf32x3, fp32, tf32, bf16x3, bf16" in capsys.readouterr().err
+        bench.main(["lopt", "--op", "celo2", "--device", "cpu", "--precision", "f16"])
+    assert "--precision is f16, celo2 has f16x3, fp32, tf32, bf16x3, tf32x3, bf16" in capsys.readouterr().err
 
 
 def spoiled(monkeypatch, change):

@@ -75,11 +75,16 @@ QN_FN qn_u32 chunks_from(const qn_gemm_hopper_args &a, qn_u32 first)
   return a.chunks - first < a.slice_chunks ? a.chunks - first : a.slice_chunks;
 }
 
-QN_FN void bring(const qn_gemm_hopper_args &a, ring r, qn_u32 cluster, qn_u32 clusters, qn_u32 rank)
+/* The grid's clusters; asked for where they are needed: the thread that brings has few registers. */
+QN_FN qn_u32 clusters() { return gridDim.x / CLUSTER; }
+QN_FN qn_u32 rank_here() { return CLUSTER > 1 ? qn_cluster_rank() : 0; }
+
+QN_FN void bring(const qn_gemm_hopper_args &a, ring r)
 {
   const int share = TILE_M / CLUSTER;
   const qn_u32 bytes = X_BYTES + W_PARTS * 128 * a.w_rows; /* the rest of w's tile is of columns that y has not */
-  for (qn_u32 pair = cluster; pair < a.tiles * a.slices; pair += clusters) {
+  for (qn_u32 pair = blockIdx.x / CLUSTER; pair < a.tiles * a.slices; pair += clusters()) {
+    const qn_u32 rank = rank_here();
     const qn_u32 first = pair / a.tiles * a.slice_chunks;
     const tile_place t = tile_of(a, pair % a.tiles);
     const int m0 = static_cast<int>(t.batch) * static_cast<int>(a.of.m) + static_cast<int>(t.m) * TILE_M;
@@ -301,7 +306,7 @@ constexpr int SPAN = 64, HALF = 32;
 struct place {
   float *tile;
   qn_u32 thread; /* of its warpgroup */
-  qn_i64 m0, n0; /* of the warpgroup's 64 columns by TILE_M rows of y */
+  qn_u32 m0, n0; /* of the warpgroup's 64 columns by TILE_M rows of y */
   qn_i64 slice;  /* elements of y before it */
   qn_u32 batch;
   int meet; /* its barrier */
@@ -517,7 +522,7 @@ QN_FN void store(const qn_gemm_args &a, const place &p, int span)
 QN_FN void finish(const sums &d, const qn_gemm_hopper_args &all, const place &p)
 {
   const qn_gemm_args &a = all.of;
-  const int rows = static_cast<int>(a.m - p.m0);
+  const int rows = static_cast<int>(static_cast<qn_u32>(a.m) - p.m0);
   _Pragma("unroll 1") for (int span = 0; span < TILE_M / SPAN; span++)
   {
     if (span * SPAN >= rows) break;
@@ -538,8 +543,7 @@ QN_HOPPER_KERNEL(gemm_hopper, qn_gemm_hopper_args, a, QN_GEMM_CLUSTER)
   extern __shared__ __align__(1024) unsigned char memory[];
   const qn_u32 misfit = qn_shared_address(memory) & 1023u;
   unsigned char *aligned = memory + (misfit ? 1024 - misfit : 0);
-  const qn_u32 base = qn_shared_address(aligned), rank = CLUSTER > 1 ? qn_cluster_rank() : 0;
-  const qn_u32 cluster = blockIdx.x / CLUSTER, clusters = gridDim.x / CLUSTER;
+  const qn_u32 base = qn_shared_address(aligned);
   ring r = ring::at(base);
   if (threadIdx.x == 0) {
     for (int s = 0; s < STAGES; s++) {
@@ -556,21 +560,21 @@ QN_HOPPER_KERNEL(gemm_hopper, qn_gemm_hopper_args, a, QN_GEMM_CLUSTER)
   qn_begin_next();
   if (threadIdx.x < 128) {
     qn_give_registers<GIVEN>();
-    if (threadIdx.x == 0) bring(a, r, cluster, clusters, rank);
+    if (threadIdx.x == 0) bring(a, r);
   } else {
     qn_take_registers<TAKEN>();
     place p;
     const qn_u32 part = threadIdx.x / 128 - 1; /* the warpgroup, of those that multiply */
     p.tile = reinterpret_cast<float *>(aligned + TILES_AT) + part * (SPAN * SPAN);
     p.thread = threadIdx.x & 127u, p.meet = 1 + static_cast<int>(part);
-    for (qn_u32 pair = cluster; pair < a.tiles * a.slices; pair += clusters) {
+    for (qn_u32 pair = blockIdx.x / CLUSTER; pair < a.tiles * a.slices; pair += clusters()) {
       sums d;
       const qn_u32 slice = pair / a.tiles;
       const tile_place t = tile_of(a, pair % a.tiles);
-      p.m0 = static_cast<qn_i64>(t.m) * TILE_M;
-      p.n0 = static_cast<qn_i64>(t.n * CLUSTER + rank) * TILE_N + 64 * part;
-      /* Beyond y's columns there are no rows to finish; two words of tf32 leave no register for the question. */
-      if (PRECISION != TF32X3 && PRECISION != F16X3 && p.n0 >= a.of.n) p.m0 = a.of.m;
+      p.m0 = t.m * TILE_M;
+      p.n0 = (t.n * CLUSTER + rank_here()) * TILE_N + 64 * part;
+      /* Beyond y's columns there are no rows to finish; these classes leave no register for the question. */
+      if (PRECISION != TF32X3 && PRECISION != F16X3 && p.n0 >= a.of.n) p.m0 = static_cast<qn_u32>(a.of.m);
       p.batch = t.batch;
       p.slice = slice * a.of.slice + t.batch * a.of.m * a.of.pitch;
       multiply(d, chunks_from(a, slice * a.slice_chunks), r, scales_of(a, p));

@@ -18,7 +18,7 @@ enum { DEEP = QN_GEMM_DEEP, ACROSS = QN_THREADS / 32 / DEEP /* simdgroups */ };
 
 QN_GROUP_KERNEL(gemm_whole, qn_gemm_args, a)
 {
-  QN_SHARED(float, scratch, 32);
+  QN_SHARED(float, scratch, SCRATCH);
   float *z = static_cast<float *>(qn_shared_dynamic()); /* DEEP times TILE_M rows */
   qn_await_kernel();
   const qn_i64 size = QN_GEMM_SHORT ? 2 : 4, m0 = static_cast<qn_i64>(qn_block()) * TILE_M, left = a.m - m0;
@@ -36,7 +36,7 @@ QN_GROUP_KERNEL(gemm_whole, qn_gemm_args, a)
   qn_gemm_z_args rows = {a, z, pitch, TILE_M * pitch, DEEP};
   rows.of.y = static_cast<char *>(a.y) + m0 * a.n * size;
   rows.of.m = left < TILE_M ? left : TILE_M;
-  const qn_i64 parts = qn_gemm_norm_of(FLAGS) == QN_GEMM_NO_NORM ? a.n / PACK : a.n / a.columns * TEAM;
+  const qn_i64 parts = qn_gemm_norm_of(FLAGS) == QN_GEMM_NO_NORM ? (a.n + PACK - 1) / PACK : a.n / a.columns * TEAM;
   for (qn_i64 first = 0; first < rows.of.m * parts; first += QN_THREADS)
     finish_place(rows, static_cast<qn_u64>(first) + qn_thread(), scratch);
 }

@@ -94,6 +94,14 @@ static const qn_check_text cases[] = {
     /* One thing alone between the product and the result. */
     {"bias alone", "m=5 n=21 k=12 norm=none activation=none clamp=0 -bias2 -gamma -beta"},
     {"second bias alone", "m=5 n=21 k=12 norm=none activation=none clamp=0 -bias -gamma -beta"},
+    /* Many groups that are too wide for a simdgroup, whole packs or not, and rows of y that are not aligned for these.
+     */
+    {"many wide groups", "m=9 n=2608 k=8 groups=2"},
+    {"many wide rows", "m=13 n=1303 k=8 norm=layer"},
+    {"many narrow groups", "m=7 n=60 k=12 groups=12 activation=silu"},
+    {"many pairs", "m=5 n=48 k=8 groups=24 activation=none"},
+    {"many groups of six", "m=9 n=60 k=8 groups=10 -bias2"},
+    {"many odd rows", "m=33 n=131 k=12 norm=rms activation=relu -beta"},
     {"clamp alone", "m=5 n=21 k=12 norm=none activation=none lo=-0.25 hi=3 -bias -bias2 -gamma -beta"},
     {NULL, NULL},
 };
@@ -138,7 +146,8 @@ static const char *const looser[] = {"precision=tf32", "precision=bf16", NULL};
   {                                                                                                                    \
     "op/gemm_norm/gemm.epilogue.cu",                                                                                   \
         DEFINES("QN_GEMM_FLAGS=" #flags, "QN_GEMM_SHORT=" #is_short, "QN_GEMM_THREADS=" #threads,                      \
-                "QN_GEMM_TEAM=" #team, "QN_GEMM_ITEMS=" #items, "QN_GEMM_PACK=" #pack),                                \
+                "QN_GEMM_TEAM=" #team, "QN_GEMM_ITEMS=" #items, "QN_GEMM_PACK=" #pack, "QN_GEMM_LOOSE=0",              \
+                "QN_GEMM_GROUPS=1"),                                                                                   \
         NULL                                                                                                           \
   }
 #define WHOLE(rows, strip, deep, flags, is_short, aligned, team, items, pack)                                          \
@@ -146,7 +155,7 @@ static const char *const looser[] = {"precision=tf32", "precision=bf16", NULL};
     "op/gemm_norm/gemm.whole.cu",                                                                                      \
         DEFINES("QN_GEMM_TILE_M=" #rows, "QN_GEMM_STRIP=" #strip, "QN_GEMM_DEEP=" #deep, "QN_GEMM_FLAGS=" #flags,      \
                 "QN_GEMM_SHORT=" #is_short, "QN_GEMM_ALIGNED=" #aligned, "QN_GEMM_TEAM=" #team,                        \
-                "QN_GEMM_ITEMS=" #items, "QN_GEMM_PACK=" #pack),                                                       \
+                "QN_GEMM_ITEMS=" #items, "QN_GEMM_PACK=" #pack, "QN_GEMM_LOOSE=0", "QN_GEMM_GROUPS=1"),                \
         NULL                                                                                                           \
   }
 #define ROWS(rows, aligned, ...)                                                                                       \
@@ -189,9 +198,18 @@ static const qn_device_unit units[] = {
     EPILOGUE(2005u, 0, 256, 256, 0, 1),
     EPILOGUE(2005u, 0, 256, 32, 3, 4),
     EPILOGUE(1989u, 0, 256, 32, 1, 4),
+    EPILOGUE(1989u, 1, 64, 64, 8, 4),
+    {"op/gemm_norm/gemm.epilogue.cu",
+     DEFINES("QN_GEMM_FLAGS=1954u", "QN_GEMM_SHORT=1", "QN_GEMM_THREADS=256", "QN_GEMM_TEAM=32", "QN_GEMM_ITEMS=8",
+             "QN_GEMM_PACK=4", "QN_GEMM_LOOSE=1", "QN_GEMM_GROUPS=1"),
+     NULL},
+    {"op/gemm_norm/gemm.epilogue.cu",
+     DEFINES("QN_GEMM_FLAGS=1989u", "QN_GEMM_SHORT=1", "QN_GEMM_THREADS=256", "QN_GEMM_TEAM=1", "QN_GEMM_ITEMS=5",
+             "QN_GEMM_PACK=4", "QN_GEMM_LOOSE=0", "QN_GEMM_GROUPS=4"),
+     NULL},
     {"op/gemm_norm/gemm.epilogue.cu",
      DEFINES("QN_GEMM_FLAGS=2005u", "QN_GEMM_SHORT=0", "QN_GEMM_THREADS=256", "QN_GEMM_TEAM=4", "QN_GEMM_ITEMS=4",
-             "QN_GEMM_PACK=1", "QN_ACTIVATION_NEAR"),
+             "QN_GEMM_PACK=1", "QN_GEMM_LOOSE=0", "QN_GEMM_GROUPS=1", "QN_ACTIVATION_NEAR"),
      NULL},
     {"op/gemm_norm/gemm.align.cu", DEFINES("QN_GEMM_SHORT=0"), NULL},
     {"op/gemm_norm/gemm.align.cu", DEFINES("QN_GEMM_SHORT=1"), NULL},

@@ -10,11 +10,14 @@
 
 enum {
   THREADS = 256,
+  LEAST_THREADS = 64,
+  NARROW_MOST = 14, /* columns of a group of which a thread takes several */
   WIDE_THREADS = 1024,
   MOST_THREADS = 2048, /* of a multiprocessor; registers leave half of them */
   LANES = 32,
-  COLUMNS_MOST = 16,      /* of a thread */
+  COLUMNS_MOST = 32,      /* of a thread */
   LARGE_COLUMNS_MOST = 8, /* of one of a large block that takes them one by one: it has fewer registers */
+  LARGE_PACKS_MOST = 4,   /* or in packs */
   PART = 16,
   LINE = 8 /* parts */,
   WORD = 4,
@@ -166,57 +169,93 @@ static uint32_t team_of(int64_t packs, int64_t each, int64_t most, uint32_t bloc
  * the step before (epilogue.h); 0: too many. */
 static uint32_t items_of(int64_t packs, uint32_t team, uint32_t most)
 {
-  static const uint32_t steps[] = {1, 2, 3, 4, 6, 8, 12, 16};
+  static const uint32_t steps[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32};
   for (size_t k = 0; k < sizeof steps / sizeof *steps && steps[k] <= most; k++)
     if ((int64_t)steps[k] * team >= packs) return steps[k];
   return 0;
 }
 
-/* Of the epilogue of sums whose rows are `pitch` apart, by blocks of so many threads. */
+/* Of the epilogue of sums in memory, by blocks of so many threads. */
 typedef struct shape {
   uint32_t block, team, items;
-  int64_t each; /* columns of a pack */
+  int64_t each;   /* columns of a pack */
+  bool loose;     /* but y's rows and the vectors are not aligned for packs */
+  int64_t groups; /* of a thread */
   int64_t teams;
 } shape;
 
-/* Where there are many groups a simdgroup takes twice as wide ones: a block's threads wait for each other. */
-static shape shape_of(const qn_gemm_problem *problem, int64_t pitch, uint32_t block, bool many)
+/* Neighbouring groups of a few columns that make up whole packs of a row of them, and that registers hold; 1: there are
+ * none. */
+static int64_t groups_of(const qn_gemm_args *a)
+{
+  const int64_t all = a->n / a->columns;
+  if (a->columns % WORD == 0 || a->columns > NARROW_MOST) return 1;
+  return all % 4 == 0 && a->columns <= NARROW_MOST / 2 ? 4 : all % 2 == 0 && a->columns % 2 == 0 ? 2 : 1;
+}
+
+/* Of rows of sums `pitch` apart, which may be read in packs or not. Where there are `many` groups a thread takes more
+ * columns of them, as fewer threads then wait for each other; `most`: what its registers hold of a group that is a
+ * block's. */
+static shape shape_of(const qn_gemm_problem *problem, int64_t pitch, bool packs_may, uint32_t block, bool many,
+                      int64_t most)
 {
   const qn_gemm_args *a = &problem->args;
-  const int64_t each = qn_gemm_in_fours(problem) && a->columns % WORD == 0 && pitch % WORD == 0 ? WORD : 1;
-  const int64_t packs = a->columns / each;
-  shape s = {.block = block, .team = 1, .items = 1, .each = each, .teams = a->m * (a->n / each)};
+  const bool in_rows = packs_may && pitch % WORD == 0;
+  const bool in_packs = in_rows && (a->columns % WORD == 0 || a->columns == a->n);
+  shape s = {.block = block, .team = 1, .items = 1, .each = in_packs ? WORD : 1, .groups = 1};
+  s.loose = in_packs && !qn_gemm_in_fours(problem);
+  s.teams = a->m * qn_gemm_pieces(a->n, s.each);
   if (!qn_gemm_is_normed(problem)) return s;
-  const int64_t most = (each == WORD ? WORD : 2 * WORD) * (many ? 2 : 1);
-  s.team = team_of(packs, each == WORD ? 2 : 4, most, block);
-  s.items = items_of(packs, s.team,
-                     s.team <= LANES                ? (uint32_t)most
-                     : block > THREADS && each == 1 ? LARGE_COLUMNS_MOST
-                                                    : COLUMNS_MOST / (uint32_t)each);
+  if (in_rows && many && qn_gemm_in_fours(problem) && groups_of(a) > 1) {
+    s.groups = groups_of(a);
+    s.each = WORD;
+    s.items = (uint32_t)(s.groups * a->columns / WORD);
+    s.teams = a->m * (a->n / a->columns / s.groups);
+    return s;
+  }
+  const int64_t packs = qn_gemm_pieces(a->columns, s.each), few = many ? 8 : 4; /* columns taken one by one */
+  const int64_t of_lane = in_packs ? (many ? 8 : 4) : (many ? 32 : 8);
+  s.team = team_of(packs, in_packs ? 2 : few, of_lane, block);
+  s.items = items_of(packs, s.team, (uint32_t)(s.team <= LANES ? of_lane : most / s.each));
   s.teams = a->m * (a->n / a->columns);
   return s;
 }
 
-/* Blocks are larger where a group is too wide for one of 256, and where there are fewer groups than places for them. */
+/* Where there are many groups, the smallest block whose registers hold a group that is too wide for a simdgroup: its
+ * threads wait for each other. Else a larger one where a group is too wide for 256 threads, and where there are fewer
+ * groups than places for them. */
 static shape finish_shape(const plan *p, const qn_gemm_problem *problem, const qn_gemm_target *target)
 {
   const qn_gemm_args *a = &problem->args;
-  const bool many = a->m * (a->n / a->columns) >= (int64_t)THREADS / LANES * target->arch.multiprocessors;
-  const shape usual = shape_of(problem, p->z.pitch, THREADS, many),
-              wide = shape_of(problem, p->z.pitch, WIDE_THREADS, false);
-  const bool few = usual.teams <= target->arch.multiprocessors && usual.items * usual.each > COLUMNS_MOST / 4;
+  const int64_t places = target->arch.multiprocessors > 0 ? target->arch.multiprocessors : 1;
+  const bool many = a->m * (a->n / a->columns) >= THREADS / LANES * places;
+  const bool in_packs = (many || a->columns > LARGE_COLUMNS_MOST * WIDE_THREADS || qn_gemm_in_fours(problem)) &&
+                        (p->z_bytes || aligned(a->y, PART));
+  shape usual = shape_of(problem, p->z.pitch, in_packs, many ? LEAST_THREADS : THREADS, many, COLUMNS_MOST);
+  while (!usual.items && usual.block < THREADS)
+    usual = shape_of(problem, p->z.pitch, in_packs, 2 * usual.block, many, COLUMNS_MOST);
+  const shape wide = shape_of(problem, p->z.pitch, in_packs, WIDE_THREADS, false,
+                              usual.each == WORD ? LARGE_PACKS_MOST * WORD : LARGE_COLUMNS_MOST);
+  const bool few = usual.teams <= places && usual.items * usual.each > WORD;
+  if (usual.team <= LANES) usual.block = THREADS;
   return usual.team == THREADS && (!usual.items || few) ? wide : usual;
 }
 
 static void shape_text(const qn_gemm_problem *problem, shape s, char *text, size_t size)
 {
-  snprintf(text, size, "QN_GEMM_TEAM=%u QN_GEMM_ITEMS=%u QN_GEMM_PACK=%d%s", s.team, s.items, (int)s.each,
-           qn_gemm_is_near(problem) ? " QN_ACTIVATION_NEAR" : "");
+  snprintf(text, size, "QN_GEMM_TEAM=%u QN_GEMM_ITEMS=%u QN_GEMM_PACK=%d QN_GEMM_LOOSE=%d QN_GEMM_GROUPS=%d%s", s.team,
+           s.items, (int)s.each, s.loose, (int)s.groups, qn_gemm_is_near(problem) ? " QN_ACTIVATION_NEAR" : "");
+}
+
+/* Of sums in shared memory. */
+static shape whole_shape(const qn_gemm_problem *problem, int64_t pitch)
+{
+  return shape_of(problem, pitch, qn_gemm_in_fours(problem), THREADS, false, COLUMNS_MOST / 2);
 }
 
 void qn_gemm_epilogue_text(const qn_gemm_problem *problem, int64_t pitch, char *text, size_t size)
 {
-  shape_text(problem, shape_of(problem, pitch, THREADS, false), text, size);
+  shape_text(problem, whole_shape(problem, pitch), text, size);
 }
 
 static qn_status finish(const plan *p, const qn_gemm_problem *problem, const qn_gemm_call *call)
@@ -287,9 +326,7 @@ static double columns_of(shape s, int64_t columns)
 
 double qn_gemm_epilogue_us(const qn_gemm_problem *problem, int64_t pitch)
 {
-  return qn_gemm_is_normed(problem)
-             ? column_us * columns_of(shape_of(problem, pitch, THREADS, false), problem->args.columns)
-             : 0;
+  return qn_gemm_is_normed(problem) ? column_us * columns_of(whole_shape(problem, pitch), problem->args.columns) : 0;
 }
 
 static double finish_guess(const plan *p, const qn_gemm_problem *problem, const qn_gemm_target *target)
