@@ -183,7 +183,6 @@ OLDER = {
     "doors-h200": {*_HEAD, ".machine.device", ".schema"},
     **dict.fromkeys(
         [
-            "gemm-h200",
             "gemm-variants-h200",
             "lopt-h200",
             "lopt-train-h200",
