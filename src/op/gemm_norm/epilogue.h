@@ -2,11 +2,10 @@
 /* epilogue.h - y = epilogue(z): biases, clamp, activation and norm, in one pass over the sums z in memory. z may be
  * slices of k; they are added in their order. A thread takes QN_GEMM_PACK neighbouring columns at once, a pack: 4 where
  * rows of z are aligned for that, else 1. QN_GEMM_LOOSE: vectors and rows of y are not, and the last pack of a row may
- * have fewer. A team of QN_GEMM_TEAM threads takes a group of a row: 1 to 32 lanes
- * of a simdgroup, or the block; or a thread takes QN_GEMM_GROUPS neighbouring groups, which make up whole packs. A
- * thread keeps its QN_GEMM_ITEMS packs of the group in registers between the passes of the norm. QN_GEMM_ITEMS is 0
- * where registers do not hold them; each pass then reads and computes the group again. z may be y's own memory: the
- * thread that writes an element reads it before.
+ * have fewer. A team of QN_GEMM_TEAM threads takes a group of a row: 1 to 32 lanes of a simdgroup, or the block; or a
+ * thread takes QN_GEMM_GROUPS neighbouring groups, which make up whole packs. A thread keeps its QN_GEMM_ITEMS packs in
+ * registers between the passes of the norm. QN_GEMM_ITEMS is 0 where registers do not hold them; each pass then reads
+ * and computes the group again. z may be y's own memory: the thread that writes an element reads it before.
  *
  * Loads go before their uses, and none is behind a condition: compilers let such a load wait for the one before it. The
  * vectors are the caller's and do not change, so they are read before the kernel that writes z has ended. */
@@ -17,8 +16,8 @@
 #include "op/gemm_norm/args.h"
 #include "op/gemm_norm/gemm_norm.math.h"
 
-enum { TEAM = QN_GEMM_TEAM, ITEMS = QN_GEMM_ITEMS, FLAGS = QN_GEMM_FLAGS, PACK = QN_GEMM_PACK };
-enum { GROUPS = QN_GEMM_GROUPS };
+enum { TEAM = QN_GEMM_TEAM, ITEMS = QN_GEMM_ITEMS, GROUPS = QN_GEMM_GROUPS };
+enum { FLAGS = QN_GEMM_FLAGS, PACK = QN_GEMM_PACK };
 constexpr bool LOOSE = QN_GEMM_LOOSE && PACK > 1;
 /* Rows of y that are not aligned are stored by way of shared memory, where a simdgroup has neighbouring packs of one.
  */

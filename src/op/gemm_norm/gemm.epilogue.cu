@@ -5,7 +5,11 @@
 #if QN_GEMM_THREADS > 256
 #define QN_BLOCKS 1
 #elif QN_GEMM_FLAGS >> 4 & 3 /* a norm, which keeps a group in registers; the compiler itself would spill a few */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000 /* whose compiler takes more of them for the same */
+#define QN_BLOCKS (256 / QN_GEMM_THREADS)
+#else
 #define QN_BLOCKS (512 / QN_GEMM_THREADS)
+#endif
 #else
 #define QN_BLOCKS 4
 #endif

@@ -200,13 +200,14 @@ static shape shape_of(const qn_gemm_problem *problem, int64_t pitch, bool packs_
                       int64_t most)
 {
   const qn_gemm_args *a = &problem->args;
-  const bool in_rows = packs_may && pitch % WORD == 0;
+  const bool normed = qn_gemm_is_normed(problem), in_fours = qn_gemm_in_fours(problem);
+  const bool in_rows = packs_may && pitch % WORD == 0 && (normed || in_fours);
   const bool in_packs = in_rows && (a->columns % WORD == 0 || a->columns == a->n);
   shape s = {.block = block, .team = 1, .items = 1, .each = in_packs ? WORD : 1, .groups = 1};
-  s.loose = in_packs && !qn_gemm_in_fours(problem);
+  s.loose = in_packs && !in_fours;
   s.teams = a->m * qn_gemm_pieces(a->n, s.each);
-  if (!qn_gemm_is_normed(problem)) return s;
-  if (in_rows && many && qn_gemm_in_fours(problem) && groups_of(a) > 1) {
+  if (!normed) return s;
+  if (in_rows && many && in_fours && groups_of(a) > 1) {
     s.groups = groups_of(a);
     s.each = WORD;
     s.items = (uint32_t)(s.groups * a->columns / WORD);
