@@ -61,41 +61,23 @@ QN_FN void activate(pack &p, const qn_gemm_z_args &a)
   for (int k = 0; k < PACK; k++) p.v[k] = qn_gemm_element(rest, p.v[k], 0.0f, 0.0f, a.of.lo, a.of.hi);
 }
 
-QN_FN void store_one(const qn_gemm_z_args &a, qn_i64 at, float v)
-{
-  if (QN_GEMM_SHORT)
-    static_cast<qn_u16 *>(a.of.y)[at] = static_cast<qn_u16>(qn_narrow_bf16(v));
-  else
-    static_cast<float *>(a.of.y)[at] = v;
-}
-
 /* The pack's first `there` columns. */
 QN_FN void store(const qn_gemm_z_args &a, qn_i64 row, qn_i64 column, int there, const pack &p)
 {
   const qn_i64 at = row * a.of.n + column;
-  if (LOOSE) {
+  if (LOOSE || PACK == 1) {
     QN_UNROLL
     for (int k = 0; k < PACK; k++)
-      if (k < there) store_one(a, at + k, p.v[k]);
+      if (k < there) qn_gemm_store(a.of.y, at + k, p.v[k]);
     return;
   }
-#if QN_GEMM_SHORT
-  qn_u32 half[4] = {};
+  qn_u32 word[4] = {};
   QN_UNROLL
-  for (int k = 0; k < PACK; k++) half[k] = qn_narrow_bf16(p.v[k]);
-  if (PACK == 4)
-    qn_store8(static_cast<qn_u16 *>(a.of.y) + at, {{half[0] | half[1] << 16, half[2] | half[3] << 16}});
+  for (int k = 0; k < PACK; k++) word[k] = QN_GEMM_SHORT ? qn_float_bf16(p.v[k]) : qn_float_bits(p.v[k]);
+  if (QN_GEMM_SHORT)
+    qn_store8(static_cast<qn_u16 *>(a.of.y) + at, {{word[0] | word[1] << 16, word[2] | word[3] << 16}});
   else
-    static_cast<qn_u16 *>(a.of.y)[at] = static_cast<qn_u16>(half[0]);
-#else
-  qn_u32 bits[4] = {};
-  QN_UNROLL
-  for (int k = 0; k < PACK; k++) bits[k] = qn_float_bits(p.v[k]);
-  if (PACK == 4)
-    qn_store16(static_cast<float *>(a.of.y) + at, {{bits[0], bits[1], bits[2], bits[3]}});
-  else
-    static_cast<float *>(a.of.y)[at] = p.v[0];
-#endif
+    qn_store16(static_cast<float *>(a.of.y) + at, {{word[0], word[1], word[2], word[3]}});
 }
 
 /* Over the team; everybody gets it. */
@@ -257,7 +239,7 @@ QN_FN void store_staged(const qn_gemm_z_args &a, const seat &s, int i, const pac
   QN_UNROLL
   for (int k = 0; k < PACK; k++)
     if (s.there && first + 32 * k < s.columns)
-      store_one(a, s.row * a.of.n + s.first + first + 32 * k, packs[32 * k + lane]);
+      qn_gemm_store(a.of.y, s.row * a.of.n + s.first + first + 32 * k, packs[32 * k + lane]);
   qn_simd_barrier();
 }
 

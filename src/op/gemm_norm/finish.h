@@ -59,15 +59,6 @@ QN_FN four fetch(const float *from, qn_u32 flag, qn_i64 n, qn_i64 there)
            qn_bits_float(bits.word[3])}};
 }
 
-/* One element of y. */
-QN_FN void store_one(const qn_gemm_args &a, qn_i64 at, float v)
-{
-  if (QN_GEMM_SHORT)
-    static_cast<qn_u16 *>(a.y)[at] = static_cast<qn_u16>(qn_narrow_bf16(v));
-  else
-    static_cast<float *>(a.y)[at] = v;
-}
-
 /* Four columns from n on, in a row of y, or of none: all lanes come here. */
 QN_FN void finish(float (&v)[4], const qn_gemm_args &a, qn_i64 m, qn_i64 n)
 {
@@ -94,7 +85,7 @@ QN_FN void finish(float (&v)[4], const qn_gemm_args &a, qn_i64 m, qn_i64 n)
   if (QN_GEMM_LOOSE) {
     QN_GEMM_EACH
     for (int i = 0; i < 4; i++)
-      if (n + i < a.n) store_one(a, m * a.pitch + n + i, v[i]);
+      if (n + i < a.n) qn_gemm_store(a.y, m * a.pitch + n + i, v[i]);
   } else if (QN_GEMM_SHORT && !QN_GEMM_RAW) {
     qn_8bytes to;
     qn_u32 rest[2];

@@ -3,9 +3,9 @@
  * and it is the product turned around, w x^T, that is computed. So w is the operand that a warpgroup may take from its
  * registers: where the class makes other words of f32 (bf16, or two words of bf16, f16 or tf32), w comes as f32 and is
  * taken apart on its way from shared memory to the product, by the warps that multiply, while the products before are
- * under way. w is the large operand, is read once, and no copy of it is made. x, which all blocks share, has been taken
- * apart before (gemm.split.cu). tf32, which the tensor unit makes on its way, and bf16 in memory are multiplied as they
- * lie.
+ * under way. w is the large operand, is read once (for f16x3 once before, to scale its rows), and no copy of it is
+ * made. x, which all blocks share, has been taken apart before (gemm.split.cu). tf32, which the tensor unit makes on
+ * its way, and bf16 in memory are multiplied as they lie.
  *
  * A block has three warpgroups. One thread of the first has the tensor unit bring chunks of k, 128 bytes of each row or
  * twice that, into a ring of QN_GEMM_STAGES stages; the two others each multiply 64 rows of w by all of x's and keep

@@ -54,6 +54,17 @@ QN_FN float qn_gemm_passes(qn_u32 flags, float columns, float eps, float &mean, 
   mean = qn_gemm_centres(flags) ? sum() / columns : 0.0f;
   return qn_gemm_scale(squares(), columns, eps);
 }
+
+/* One element of y, of the unit's type. */
+#ifdef QN_GEMM_SHORT
+QN_FN void qn_gemm_store(void *y, qn_i64 at, float v)
+{
+  if (QN_GEMM_SHORT)
+    static_cast<qn_u16 *>(y)[at] = qn_float_bf16(v);
+  else
+    static_cast<float *>(y)[at] = v;
+}
+#endif
 #endif
 
 /* The element that is stored. mean is 0 where the norm takes none away; gamma and beta are not read where flags lack
