@@ -131,7 +131,7 @@ void qn_layout_make(size_t k, qn_layout *layout)
   case LAYOUT_CHUNKS:
     for (size_t i = 0; i < sizeof chunks / sizeof *chunks; i++) add(layout, chunks[i]);
     break;
-  case LAYOUT_WHOLE: add(layout, 8192); break;
+  case LAYOUT_WHOLE: add(layout, 1 << 17); break; /* more than are launched one a thread */
   default: add(layout, 1000003); break;
   }
 }
