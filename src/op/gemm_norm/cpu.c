@@ -1,31 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cpu.c - a GEMM on the processor: the result cut into tiles, which the pool's threads take one by one. First the
- * tiles' rows of x and columns of w are packed into panels in the lent workspace, as deep along k as it allows; then
- * each tile runs along its panels; and so on until k ends. Few rows gain nothing from that unless k is short, and are
- * computed straight from x and w; where few columns are one tile's, that packs its rows itself. Where a tile can hold
- * whole groups of the norm, it is finished while it is in the cache; wider groups get a pass of their own. The
- * arithmetic is the tier's (gemm_norm.cpu.c), and of the class bf16, where the processor has instructions for it,
- * theirs (gemm_norm.bf16.c). */
+/* cpu.c - a GEMM on the processor: the result cut into tiles, which the pool's threads take one by one. A tile packs
+ * blocks of its columns of w into panels of its own, which its cache keeps while its rows of x go by. Few rows gain
+ * nothing from that unless k is short, and are computed straight from x and w. Tiles of bf16 are wider than what a
+ * cache keeps: first their rows and columns are packed for all of them, as deep along k as the lent workspace allows.
+ * Where a tile can hold whole groups of the norm, it is finished while it is in the cache; wider groups get a pass of
+ * their own. The arithmetic is the tier's (gemm_norm.cpu.c), and of the class bf16, where the processor has
+ * instructions for it, theirs (gemm_norm.bf16.c). */
 #include "op/gemm_norm/cpu.h"
 #include "core/core.h"
 
 enum {
-  DIRECT_MOST = 40,    /* rows: beyond, packing pays */
+  DIRECT_MOST = 80,    /* rows: beyond, packing pays */
   DIRECT_ROUNDED = 12, /* the same where operands are rounded, each again for every few rows */
   DIRECT_SHALLOW = 4,  /* and where k is short, and adding up lanes takes longer than packing */
   SHALLOW = 64,        /* columns of k */
-  ROWS_MOST = 384,     /* of a tile; a multiple of what every tier holds in registers */
-  COLUMNS_MOST = 256,
-  GROUP_MOST = 1024, /* columns */
-  TILES_WANTED = 32,
-  TILES_LEAST = 4, /* the smallest sizes are for long sums that would be cut into fewer tiles */
+  ROWS_LEAST = 48,     /* of a tile: fewer for LONG_PRODUCTS alone, which would be cut into fewer than TILES_LEAST */
+  GROUP_MOST = 1024,   /* columns */
+  TILES_WANTED = 16,   /* and one for each TILE_PRODUCTS, up to TILES_MOST */
+  TILES_MOST = 64,
+  TILE_PRODUCTS = 1 << 26,
+  BF16_TILES_WANTED = 32,
+  TILES_LEAST = 4,
   LONG_PRODUCTS = 1 << 22,
   BF16_LEAST = 4,              /* rows: fewer are read at memory's speed by vectors */
-  PANELS_MOST = 4 << 20,       /* floats */
   BF16_PANELS_MOST = 15 << 20, /* elements: more is fresh memory at each call, where callers take it from malloc */
-  SLOTS_MOST = 128,            /* threads that compute tiles at once: beyond, they wait for each other */
-  LINE = 16,                   /* floats of a cache line */
-  BLOCK = 32                   /* rows and columns */
+  BF16_DEPTH_MOST = 2048,
+  SLOTS_MOST = 128, /* threads that compute tiles at once: beyond, they wait for each other */
+  LINE = 16,        /* floats of a cache line */
+  BLOCK = 32        /* rows and columns */
 };
 
 typedef struct cut {
@@ -33,17 +35,19 @@ typedef struct cut {
   int64_t down, across;           /* tiles */
   int64_t down_once, across_once; /* of those, what is packed at once */
   int64_t row_pad, column_pad;    /* of a tile's panels */
-  int64_t depth;                  /* that is packed at once */
+  int64_t depth;                  /* that is packed at once; of other tiers than bf16's, all */
   bool bf16;                      /* panels are of bf16 */
   bool direct;                    /* nothing is packed, and all rows are one tile's */
   bool w_stays;                   /* of a tier of bf16: x alone is packed, and all rows are one tile's */
   bool x_stays;                   /* likewise: w alone is, and all columns are */
-  bool tiles_pack_x;              /* all columns are one strip's */
   bool holds_groups;
-  int64_t slots, pitch; /* of sums that tiles keep to themselves, as many as are at work; 0: all of y has some */
+  bool keeps_sums; /* a tile, to itself; else all of y has some */
+  int64_t pitch;   /* of sums, from row to row */
+  int64_t slots;   /* of what tiles keep to themselves, as many as are at work */
 } cut;
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 static int64_t over(int64_t n, int64_t by) { return (n + by - 1) / by; }
 
 /* Columns of a tile near `wanted`: whole groups where they are narrow enough. */
@@ -53,24 +57,29 @@ static int64_t columns_of(const qn_gemm_args *a, bool groups, int64_t wanted)
   return a->columns >= wanted ? a->columns : wanted / a->columns * a->columns;
 }
 
-/* The largest tiles of which there are enough for many threads: they are what keeps panels from being read again. */
+/* The largest tiles of which there are enough for many threads: they are what keeps panels from being packed, or read,
+ * again. */
 static void cut_tiles(cut *c, const qn_gemm_args *a, bool groups)
 {
-  static const struct {
-    int rows, columns;
-  } sizes[] = {
-      {ROWS_MOST, COLUMNS_MOST},         {ROWS_MOST / 2, COLUMNS_MOST},      {ROWS_MOST / 2, COLUMNS_MOST / 2},
-      {ROWS_MOST / 4, COLUMNS_MOST / 2}, {ROWS_MOST / 4, COLUMNS_MOST / 4},  {ROWS_MOST / 8, COLUMNS_MOST / 4},
-      {ROWS_MOST / 8, COLUMNS_MOST / 8}, {ROWS_MOST / 16, COLUMNS_MOST / 8}, {ROWS_MOST / 16, COLUMNS_MOST / 16}};
+  static const int sizes[2][9][2] = {
+      /* rows, columns */
+      {{768, 128}, {384, 128}, {384, 64}, {192, 64}, {192, 32}, {96, 32}, {48, 32}, {24, 32}, {24, 16}},
+      {{384, 256}, {192, 256}, {192, 128}, {96, 128}, {96, 64}, {48, 64}, {48, 32}, {24, 32}, {24, 16}}};
   const bool is_long = a->m * a->n * a->k >= LONG_PRODUCTS;
-  for (size_t k = 0; k < sizeof sizes / sizeof sizes[0]; k++) {
-    if (sizes[k].rows < ROWS_MOST / 8 && (!is_long || c->down * c->across >= TILES_LEAST)) break;
-    c->rows = least(a->m, sizes[k].rows);
-    c->columns = columns_of(a, groups, sizes[k].columns);
+  const int64_t wanted =
+      c->bf16 ? BF16_TILES_WANTED : most(TILES_WANTED, least(TILES_MOST, a->m * a->n * a->k / TILE_PRODUCTS));
+  for (size_t k = 0; k < 9; k++) {
+    const int rows = sizes[c->bf16][k][0], columns = sizes[c->bf16][k][1];
+    if (rows < ROWS_LEAST && (!is_long || c->down * c->across >= TILES_LEAST)) break;
+    c->rows = least(a->m, rows);
+    c->columns = columns_of(a, groups, columns);
     c->down = over(a->m, c->rows), c->across = over(a->n, c->columns);
-    if (c->down * c->across >= TILES_WANTED) break;
+    if (c->down * c->across >= wanted) break;
   }
 }
+
+/* A tile packs its columns of w itself, into panels of its own. */
+static bool packs_own(const cut *c) { return !c->bf16 && !c->direct; }
 
 static bool may_use_bf16(const qn_gemm_problem *p)
 {
@@ -80,13 +89,13 @@ static bool may_use_bf16(const qn_gemm_problem *p)
 static int64_t most_direct(const qn_gemm_problem *p)
 {
   if (p->args.k <= SHALLOW) return DIRECT_SHALLOW;
-  return qn_gemm_rounds(p) ? DIRECT_ROUNDED : DIRECT_MOST;
+  return qn_gemm_rounds(p) || p->short_data ? DIRECT_ROUNDED : DIRECT_MOST;
 }
 
 /* Of a tile whose x is read where it lies, 32 rows at a time; at most 96. */
 static int64_t rows_that_stay(int64_t m)
 {
-  const int64_t blocks = m / (TILES_WANTED * 32);
+  const int64_t blocks = m / (BF16_TILES_WANTED * 32);
   return 32 * least(blocks > 1 ? blocks : 1, 3);
 }
 
@@ -95,25 +104,24 @@ static int64_t rows_that_stay(int64_t m)
 static void keep_sums(cut *c, const qn_gemm_problem *p)
 {
   const bool whole = c->holds_groups && (c->direct || c->depth == p->args.k);
-  c->pitch = p->args.n;
-  if (!whole || !(c->bf16 || p->short_data)) return;
-  c->slots = least(c->down * c->across, SLOTS_MOST);
-  c->pitch = over(c->columns, BLOCK) * BLOCK + LINE; /* no multiple of much */
+  const bool added = !c->direct && p->args.k > QN_GEMM_DEPTH;
+  c->keeps_sums = whole && (c->bf16 || p->short_data || added);
+  c->pitch = c->keeps_sums ? over(c->columns, BLOCK) * BLOCK + LINE : p->args.n; /* no multiple of much */
+  c->slots = c->keeps_sums || packs_own(c) ? least(c->down * c->across, SLOTS_MOST) : 0;
 }
 
+/* Of bf16. */
 static void cut_panels(cut *c, const qn_gemm_args *a)
 {
   if (c->w_stays) c->rows = a->m, c->down = 1;
   if (c->x_stays) c->columns = a->n, c->across = 1, c->rows = rows_that_stay(a->m), c->down = over(a->m, c->rows);
-  c->tiles_pack_x = !c->bf16 && c->across == 1 && c->columns <= QN_GEMM_STRIP_COLUMNS;
-  const int64_t row_pad = c->bf16 ? QN_GEMM_BF16_SIDE : QN_GEMM_ROW_PAD;
-  c->row_pad = over(c->rows, row_pad) * row_pad;
-  c->column_pad = over(c->columns, QN_GEMM_COLUMN_PAD) * QN_GEMM_COLUMN_PAD;
-  const int64_t most = c->bf16 ? BF16_PANELS_MOST : PANELS_MOST;
+  c->row_pad = over(c->rows, QN_GEMM_BF16_SIDE) * QN_GEMM_BF16_SIDE;
+  c->column_pad = over(c->columns, BLOCK) * BLOCK;
+  const int64_t most = BF16_PANELS_MOST;
   const int64_t blocks = most / (c->down * c->row_pad + c->across * c->column_pad) / QN_GEMM_DEPTH;
-  c->depth = least(QN_GEMM_DEPTH_MOST, (blocks > 1 ? blocks : 1) * QN_GEMM_DEPTH);
+  c->depth = least(BF16_DEPTH_MOST, (blocks > 1 ? blocks : 1) * QN_GEMM_DEPTH);
   c->depth = c->w_stays || c->x_stays ? a->k : least(c->depth, a->k);
-  if (c->bf16 && c->depth < a->k && (c->row_pad + c->column_pad) * a->k <= most) {
+  if (c->depth < a->k && (c->row_pad + c->column_pad) * a->k <= most) {
     /* Some rows and columns along all of k, so that no sums of all of y are kept. */
     const int64_t of_row = c->row_pad * a->k, of_column = c->column_pad * a->k, half = most / 2 / of_row;
     c->depth = a->k;
@@ -133,33 +141,42 @@ static cut cut_of(const qn_gemm_problem *p, bool bf16)
            .x_stays = bf16 && a->m > QN_GEMM_BF16_FEW && a->n <= QN_GEMM_BF16_FEW,
            .holds_groups = !norms || a->columns <= GROUP_MOST};
   cut_tiles(&c, a, c.holds_groups && norms);
-  c.down_once = c.down, c.across_once = c.across;
-  if (!c.direct) cut_panels(&c, a);
+  c.down_once = c.down, c.across_once = c.across, c.depth = a->k;
+  if (bf16) cut_panels(&c, a);
   keep_sums(&c, p);
   return c;
 }
 
 /* ---- the workspace: panels, and the sums where y cannot hold them ---- */
 
-/* Of a tile's panels, in floats. Those of bf16 are whole blocks. */
-static int64_t panel(const cut *c, int64_t pad, int64_t depth)
+/* Of a tile's panels that are packed for all, whole blocks of bf16, in floats. */
+static int64_t panel(const cut *c, int64_t pad)
 {
-  return c->bf16 ? pad * over(depth, QN_GEMM_BF16_STEP) * QN_GEMM_BF16_STEP / 2 : pad * depth;
+  return pad * over(c->depth, QN_GEMM_BF16_STEP) * QN_GEMM_BF16_STEP / 2;
 }
-static int64_t x_panel(const cut *c)
-{
-  return c->x_stays ? 0 : panel(c, c->row_pad, c->tiles_pack_x ? least(c->depth, QN_GEMM_DEPTH) : c->depth);
-}
-static int64_t w_panel(const cut *c) { return c->w_stays ? 0 : panel(c, c->column_pad, c->depth); }
+static int64_t x_panel(const cut *c) { return c->bf16 && !c->x_stays ? panel(c, c->row_pad) : 0; }
+static int64_t w_panel(const cut *c) { return c->bf16 && !c->w_stays ? panel(c, c->column_pad) : 0; }
 
 static size_t panel_floats(const cut *c) { return (size_t)(c->down_once * x_panel(c) + c->across_once * w_panel(c)); }
-static size_t slot_floats(const cut *c) { return (size_t)(over(c->rows, BLOCK) * BLOCK * c->pitch); }
+
+/* Of what a tile keeps to itself: panels of w, then sums. */
+static size_t own_panel_floats(const cut *c)
+{
+  const int64_t pad = over(c->columns, QN_GEMM_COLUMN_PAD) * QN_GEMM_COLUMN_PAD;
+  return packs_own(c) ? (size_t)(least(pad, QN_GEMM_PANEL_COLUMNS) * over(least(c->depth, QN_GEMM_DEPTH), LINE) * LINE)
+                      : 0;
+}
+static size_t slot_floats(const cut *c)
+{
+  return own_panel_floats(c) + (c->keeps_sums ? (size_t)(over(c->rows, BLOCK) * BLOCK * c->pitch) : 0);
+}
 
 /* Of panels, whole cache lines, and sums behind them. */
 static size_t floats_of(const qn_gemm_problem *problem, const cut *c)
 {
-  const size_t all = problem->short_data ? (size_t)problem->args.m * (size_t)problem->args.n : 0;
-  return over((int64_t)panel_floats(c), LINE) * LINE + (c->slots ? (size_t)c->slots * slot_floats(c) : all);
+  const bool all = problem->short_data && !c->keeps_sums;
+  return (size_t)over((int64_t)panel_floats(c), LINE) * LINE + (size_t)c->slots * slot_floats(c) +
+         (all ? (size_t)problem->args.m * (size_t)problem->args.n : 0);
 }
 
 size_t qn_gemm_cpu_workspace(const qn_gemm_problem *problem, const qn_exec *exec)
@@ -175,7 +192,7 @@ typedef struct job {
   cut cut;
   int64_t k, depth;
   int64_t first_down, n_down, first_across, n_across; /* tiles whose panels there are */
-  float *x_panels, *w_panels, *z;
+  float *x_panels, *w_panels, *slots, *z;
   qn_gemm_cpu_fn *tier;
   qn_pool *pool;
   atomic_uint lowest_x, lowest_w;
@@ -199,10 +216,7 @@ static qn_gemm_tile tile_of(job *j, qn_gemm_work work, int64_t down, int64_t acr
                         .w_panel = j->w_panels + (across - j->first_across) * w_panel(c),
                         .k = j->k,
                         .depth = j->depth,
-                        .row_pad = c->row_pad,
-                        .column_pad = c->column_pad,
                         .norm = c->holds_groups,
-                        .packs_x = c->tiles_pack_x,
                         .w_stays = c->w_stays,
                         .x_stays = c->x_stays,
                         .lowest_x = &j->lowest_x,
@@ -240,8 +254,12 @@ static void run_tile(void *user, size_t k)
     return;
   }
   const size_t slot = take_slot(j);
-  tile.z = j->z + slot * slot_floats(&j->cut);
-  tile.z_row = tile.row, tile.z_column = tile.column, tile.z_whole = true;
+  float *own = j->slots + slot * slot_floats(&j->cut);
+  if (packs_own(&j->cut)) tile.w_panel = own;
+  if (j->cut.keeps_sums) {
+    tile.z = own + own_panel_floats(&j->cut);
+    tile.z_row = tile.row, tile.z_column = tile.column, tile.z_whole = true;
+  }
   j->tier(&tile);
   atomic_flag_clear_explicit(&j->taken[slot], memory_order_release);
 }
@@ -287,8 +305,8 @@ static void place(job *j, const qn_exec *exec)
   float *at = (float *)(void *)((char *)exec->workspace + (64 - (uintptr_t)exec->workspace % 64) % 64);
   j->w_panels = at; /* before those of x, whose size is no whole number of cache lines */
   j->x_panels = at + j->cut.across_once * w_panel(&j->cut);
-  j->z = (float *)j->problem->args.y;
-  if (j->problem->short_data || j->cut.slots) j->z = at + over((int64_t)panel_floats(&j->cut), LINE) * LINE;
+  j->slots = at + over((int64_t)panel_floats(&j->cut), LINE) * LINE;
+  j->z = j->problem->short_data ? j->slots + (size_t)j->cut.slots * slot_floats(&j->cut) : (float *)j->problem->args.y;
 }
 
 /* Tiles of which there are as many panels as there is room for, of elements [k, k + depth). False: instructions of bf16
@@ -296,7 +314,7 @@ static void place(job *j, const qn_exec *exec)
 static bool run_some(job *j)
 {
   const cut *c = &j->cut;
-  const bool packs_x = !c->direct && !c->tiles_pack_x && !c->x_stays, packs_w = !c->direct && !c->w_stays;
+  const bool packs_x = c->bf16 && !c->x_stays, packs_w = c->bf16 && !c->w_stays;
   for (j->first_down = 0; j->first_down < c->down; j->first_down += c->down_once) {
     j->n_down = least(c->down_once, c->down - j->first_down);
     if (packs_x) qn_pool_run(j->pool, (size_t)j->n_down, pack_x, j);
@@ -304,7 +322,7 @@ static bool run_some(job *j)
       j->n_across = least(c->across_once, c->across - j->first_across);
       if (packs_w && (c->across_once < c->across || !j->first_down))
         qn_pool_run(j->pool, (size_t)j->n_across, pack_w, j);
-      if (c->bf16 && packs_x && packs_w && !qn_gemm_bf16_safe(j->lowest_x, j->lowest_w)) return false;
+      if (packs_x && packs_w && !qn_gemm_bf16_safe(j->lowest_x, j->lowest_w)) return false;
       qn_pool_run(j->pool, (size_t)(j->n_down * j->n_across), run_tile, j);
     }
   }
@@ -318,9 +336,8 @@ static bool run_by(job *j, const qn_exec *exec, qn_tier tier)
   j->tier = tiers[tier];
   j->cut = cut_of(j->problem, qn_tier_of_bf16(tier));
   place(j, exec);
-  const int64_t depth = j->cut.direct ? k : j->cut.depth;
-  for (j->k = 0; j->k < k || !j->k; j->k += depth) {
-    j->depth = least(depth, k - j->k);
+  for (j->k = 0; j->k < k || !j->k; j->k += j->cut.depth) {
+    j->depth = least(j->cut.depth, k - j->k);
     if (!run_some(j)) return false;
     if (!j->depth) break;
   }

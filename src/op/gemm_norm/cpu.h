@@ -8,20 +8,16 @@
 #include "op/op.h"
 #include <stdatomic.h>
 
-/* Elements of k along which sums stay in registers: a panel of w of 32 columns is 32 KiB then and stays in the first
- * cache. What is packed at once is at most so deep. Every tier's panels, of rows of x and columns of w, are so wide
- * that a number of them makes up the pad. */
-enum { QN_GEMM_DEPTH = 256, QN_GEMM_DEPTH_MOST = 2048, QN_GEMM_ROW_PAD = 24, QN_GEMM_COLUMN_PAD = 32 };
-/* Along which a tier goes with a block of x. */
-enum { QN_GEMM_STRIP_COLUMNS = 64 };
+/* Elements of k along which sums stay in registers, and columns of w that a tile packs at once: 256 KiB, which stay in
+ * the second cache. Every tier's panels are so wide that a number of them makes up the pad. */
+enum { QN_GEMM_DEPTH = 256, QN_GEMM_PANEL_COLUMNS = 256, QN_GEMM_COLUMN_PAD = 64 };
 
 /* What a tier does in one task. */
 typedef enum qn_gemm_work {
-  QN_GEMM_PACK_X,  /* the tile's rows of x, from k on, into its panels */
-  QN_GEMM_PACK_W,  /* its columns of w */
-  QN_GEMM_PRODUCT, /* the tile's sums along the panels, added to z where k > 0; with the epilogue where they are whole
-                    */
-  QN_GEMM_DIRECT,  /* the tile's sums straight from x and w, along all of k, and the epilogue: for few rows */
+  QN_GEMM_PACK_X,      /* a tier of bf16: the tile's rows of x, from k on, into its panels */
+  QN_GEMM_PACK_W,      /* likewise: its columns of w */
+  QN_GEMM_PRODUCT,     /* the tile's sums, and the epilogue where they are whole */
+  QN_GEMM_DIRECT,      /* the tile's sums straight from x and w, along all of k, and the epilogue: for few rows */
   QN_GEMM_DIRECT_SUMS, /* the same without the epilogue */
   QN_GEMM_FINISH,      /* the epilogue alone */
   QN_GEMM_NORM         /* of the rows' groups: for those that are wider than tiles */
@@ -34,12 +30,12 @@ typedef struct qn_gemm_tile {
   float *z;                           /* where sums are kept: of all of y, y itself where that is f32, or the tile's */
   int64_t z_row, z_column, z_pitch;   /* the element of y whose sum is z[0], and floats from row to row */
   bool z_whole;                       /* z has room for whole blocks of 32 by 32, from z[0] on */
-  /* Elements [k, k + depth) of the tile's rows and columns as panels, block after block of QN_GEMM_DEPTH; of each block
-   * a panel after the other, in which a step along k lies side by side. Elements along a block: row_pad, column_pad. */
+  /* Of a tier of bf16: elements [k, k + depth) of the tile's rows and columns as panels, each after the other; sums
+   * are added to z where k > 0. Of the others: room for panels of w, QN_GEMM_DEPTH by the tile's columns or
+   * QN_GEMM_PANEL_COLUMNS of them. */
   float *x_panel, *w_panel;
-  int64_t k, depth, row_pad, column_pad;
-  bool norm;    /* the tile holds whole groups, and finishes them */
-  bool packs_x; /* no other tile has these rows of x: it packs a block of k when it comes to it, all in one place */
+  int64_t k, depth;
+  bool norm; /* the tile holds whole groups, and finishes them */
   /* Of a tier of bf16: w is not packed, and y has one tile of rows; or x is not, and y has one of columns. The least
    * magnitudes of x and w but zero, as bf16, less one. */
   bool w_stays, x_stays;
