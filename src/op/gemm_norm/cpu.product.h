@@ -312,7 +312,9 @@ QN_FN void dot_step(const qn_gemm_args *a, const int64_t x_at[DIRECT_ROWS], cons
                     int rows, int64_t k, int64_t n, kind as, qn_f32 sum[DIRECT_ROWS][DIRECT_COLUMNS])
 {
   qn_f32 x[DIRECT_ROWS];
+#ifndef __clang__ /* it refuses in a step of part of a vector, and needs no word in the others */
   QN_UNROLL
+#endif
   for (int r = 0; r < rows; r++) x[r] = load_operand(a->x, x_at[r] + k, n, as);
   QN_UNROLL
   for (int c = 0; c < DIRECT_COLUMNS; c++) {
@@ -351,8 +353,12 @@ QN_FN void dots_of_rows(const qn_gemm_tile *t, const direct_block *b, kind as)
 {
   const int64_t end = t->row + t->rows;
   int64_t r = t->row;
-  for (; r + DIRECT_ROWS <= end && (DIRECT_ROWS <= 4 || end - r != 8); r += DIRECT_ROWS) dots(t, r, DIRECT_ROWS, b, as);
-  for (; DIRECT_ROWS > 4 && r + 4 <= end; r += 4) dots(t, r, 4, b, as); /* eight are twice four */
+#if QN_LANES == 16
+  for (; r + DIRECT_ROWS <= end && end - r != 8; r += DIRECT_ROWS) dots(t, r, DIRECT_ROWS, b, as);
+  for (; r + 4 <= end; r += 4) dots(t, r, 4, b, as); /* eight are twice four */
+#else
+  for (; r + DIRECT_ROWS <= end; r += DIRECT_ROWS) dots(t, r, DIRECT_ROWS, b, as);
+#endif
   if (r + 2 <= end) dots(t, r, 2, b, as), r += 2;
   if (r < end) dots(t, r, 1, b, as);
 }
