@@ -10,16 +10,16 @@
 #include "base/for_packs.h"
 #include "op/gemm_norm/cpu.h"
 
-/* The sums that the kernel holds, in rows of x and vectors along n: as many as the registers have room for, beside what
- * a step along k loads. */
+/* The sums that a kernel holds, as many as the registers have room for, beside what a step along k loads: in rows of x
+ * and vectors along n; and where vectors lie along k, in rows of x, by four of w. */
 #if QN_LANES == 16
-enum { ROWS = 6, VECTORS = 4 };
+enum { ROWS = 6, VECTORS = 4, DIRECT_ROWS = 6 };
 #elif QN_LANES == 8
-enum { ROWS = 6, VECTORS = 2 };
+enum { ROWS = 6, VECTORS = 2, DIRECT_ROWS = 3 };
 #elif QN_LANES == 4
-enum { ROWS = 8, VECTORS = 2 };
+enum { ROWS = 8, VECTORS = 2, DIRECT_ROWS = 4 };
 #else
-enum { ROWS = 4, VECTORS = 4 };
+enum { ROWS = 4, VECTORS = 4, DIRECT_ROWS = 4 };
 #endif
 enum { COLUMNS = VECTORS * QN_LANES };
 
@@ -164,11 +164,10 @@ QN_FN void turn(qn_f32 a[QN_LANES])
 QN_FN void turn(qn_f32 a[1]) { (void)a; }
 #endif
 
-/* Vectors of the kernel for so many columns. */
+/* Vectors of the kernel for so many columns: all, half or one. */
 static int64_t vectors_for(int64_t columns)
 {
-  const int64_t half = VECTORS / 2, quarter = VECTORS < 4 ? half : VECTORS / 4;
-  return columns > QN_LANES * half ? VECTORS : columns > QN_LANES * quarter ? half : quarter;
+  return columns > QN_LANES * (VECTORS / 2) ? VECTORS : columns > QN_LANES ? VECTORS / 2 : 1;
 }
 
 /* A vector of a panel: a lane is a row of w, the last of `there` again where there are fewer. */
@@ -291,30 +290,20 @@ static void product(const qn_gemm_tile *t)
 
 /* ---- vectors along k, straight from memory ---- */
 
-/* The sums in registers; and the elements of k along which as many rows of w as columns stay in the first cache while
- * rows of x go by. */
-#if QN_LANES == 16
-enum { DIRECT_ROWS = 6, DIRECT_COLUMNS = 4 };
-#elif QN_LANES == 8
-enum { DIRECT_ROWS = 3, DIRECT_COLUMNS = 4 };
-#else
-enum { DIRECT_ROWS = 4, DIRECT_COLUMNS = 4 };
-#endif
-enum { DIRECT_DEPTH = 1024 };
+/* Elements of k along which so many rows of w stay in the first cache while rows of x go by. */
+enum { DIRECT_COLUMNS = 4, DIRECT_DEPTH = 1024 };
 
 /* Columns [column, column + columns) and elements [k, k + depth) of k. */
 typedef struct direct_block {
   int64_t column, columns, k, depth;
 } direct_block;
 
-/* A step along k, of n elements, of rows that begin there. */
+/* A step along k, of n elements, of rows of x and w of which k's first elements are at x_at and w_at. */
 QN_FN void dot_step(const qn_gemm_args *a, const int64_t x_at[DIRECT_ROWS], const int64_t w_at[DIRECT_COLUMNS],
                     int rows, int64_t k, int64_t n, kind as, qn_f32 sum[DIRECT_ROWS][DIRECT_COLUMNS])
 {
   qn_f32 x[DIRECT_ROWS];
-#ifndef __clang__ /* it refuses in a step of part of a vector, and needs no word in the others */
   QN_UNROLL
-#endif
   for (int r = 0; r < rows; r++) x[r] = load_operand(a->x, x_at[r] + k, n, as);
   QN_UNROLL
   for (int c = 0; c < DIRECT_COLUMNS; c++) {
@@ -339,7 +328,7 @@ QN_FN void dots(const qn_gemm_tile *t, int64_t row, int rows, const direct_block
   for (int r = 0; r < rows; r++) QN_UNROLL
   for (int c = 0; c < DIRECT_COLUMNS; c++) sum[r][c] = qn_splat(0.0f);
   for (; k + QN_LANES <= b->depth; k += QN_LANES) dot_step(a, x_at, w_at, rows, k, QN_LANES, as, sum);
-  if (k < b->depth) dot_step(a, x_at, w_at, rows, k, b->depth - k, as, sum);
+  if (b->depth % QN_LANES) dot_step(a, x_at, w_at, rows, k, b->depth % QN_LANES, as, sum);
   float of[DIRECT_ROWS][DIRECT_COLUMNS];
   QN_UNROLL
   for (int r = 0; r < rows; r++) sums_of_lanes(of[r], sum[r]);
