@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """`python -m quern.kernelbench` as its users call it: verdicts over files and folders, mistakes, precision, limits."""
 
+import contextlib
+import dataclasses
+import fcntl
 import json
 import os
 import pathlib
@@ -12,9 +15,9 @@ torch = pytest.importorskip("torch")
 sys.path.insert(0, str(pathlib.Path(__file__).parent / "judge"))
 
 import cases  # noqa: E402
-from judging import ADD_RELU, MODEL, QUICK, UNMASKED, files  # noqa: E402
+from judging import ADD_RELU, MODEL, OPTIONS, QUICK, UNMASKED, files  # noqa: E402
 from quern.kernelbench import __main__ as command  # noqa: E402
-from quern.kernelbench import _ceilings, _process  # noqa: E402
+from quern.kernelbench import _ceilings, _lines, _process, _timing  # noqa: E402
 
 torch = pytest.importorskip("torch")
 
@@ -271,3 +274,31 @@ def test_numbers_among_outputs_have_the_tolerance(tmp_path, capsys):
     )
     for candidate, status in ((right, 0), (wrong, 1)):
         assert command.main(["--ref-problem", reference, "--tgt-problem", candidate, "--json", "-", *QUICK]) == status
+
+
+def test_jobs_judge_what_one_does_and_time_in_turns(tmp_path, capsys, monkeypatch):
+    problems = {f"kb/level1/{k}_Add": ADD_RELU for k in (1, 2, 3)}
+    files(tmp_path, **problems, **{f"new/level1/{k}_Add": UNMASKED.replace("MASK", "pass") for k in (1, 2, 3)})
+    words = ["run", str(tmp_path / "kb"), "--candidates", str(tmp_path / "new"), *QUICK]
+    kept = tmp_path / "lines.jsonl"
+    assert command.main([*words, "--jobs", "2", "--json", str(kept)]) == 0
+    lines = [json.loads(line) for line in kept.read_text().splitlines()]
+    assert sorted(line["number"] for line in lines) == [1, 2, 3]
+    assert "3 of 3 problems judged, 3 correct" in capsys.readouterr().out
+    assert command.main([*words, "--jobs", "0"]) == 2
+    assert "--jobs is 0, it must be at least 1" in capsys.readouterr().err
+
+    race, alone = _timing.race, []
+
+    def watched(*arguments):
+        with open(lock) as file, contextlib.suppress(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            alone.append("another process could have timed too")
+        return race(*arguments)
+
+    lock = str(tmp_path / "lock")
+    monkeypatch.setattr(_timing, "race", watched)
+    options = dataclasses.replace(OPTIONS, lock=lock)
+    reference, candidate = (str(tmp_path / name / "level1/1_Add.py") for name in ("kb", "new"))
+    assert [line["verdict"] in _lines.CORRECT for line in _lines.judge(reference, [candidate], options)] == [True]
+    assert not alone

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from quern.bench import turns
 
 torch = pytest.importorskip("torch")
 if not hasattr(torch.export, "default_decompositions"):
@@ -69,3 +70,18 @@ def test_each_problem_of_a_folder_gets_a_file_or_a_sentence(tmp_path):
         assert wrong.returncode == 2 and wrong.stderr.startswith(f"python -m quern.optimize: {option} is {value}: ")
     again = run("--levels", "1,2", "--problems", "1,4,5")
     assert again.stdout.splitlines() == [f"level 2 problem 5: {said['level 2 problem 5']}"] and again.returncode == 2
+
+
+def test_jobs_time_in_turns(tmp_path):
+    """Whoever holds the file's lock, nobody times beside it."""
+    lock = str(tmp_path / "lock")
+    code = "from quern.bench.turns import Turns\nfrom quern.optimize import _timing\nimport sys, time\n"
+    code += f"_timing.in_turn = Turns({lock!r})\nprint('ready', flush=True)\n"
+    code += "_timing.race({'sleep': lambda: time.sleep(0.02)}, False, 0.1)\n_timing.fastest(time.time, False)\n"
+    code += "print('timed')"
+    with turns.Turns(lock)():
+        child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+        assert child.stdout and child.stdout.readline() == "ready\n"
+        with pytest.raises(subprocess.TimeoutExpired):
+            child.wait(timeout=1)
+    assert child.communicate()[0] == "timed\n" and child.returncode == 0

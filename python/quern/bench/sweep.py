@@ -11,8 +11,6 @@ cache, and the host's time of a call is taken besides."""
 from __future__ import annotations
 
 import argparse
-import contextlib
-import fcntl
 import json
 import math
 import os
@@ -22,13 +20,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from . import command, measure, record, single, stats, sweep_forms
 from .table import duration
+from .turns import Turns
 
 PROGRAM = "python -m quern.bench"
 SLOWER, WORST = 0.97, 5
@@ -81,23 +80,6 @@ def again(problem: dict, most_bytes: int | None) -> str:
 
 
 # ---- one problem ----
-class Turns:
-    """The right to use the device, of one process at a time."""
-
-    def __init__(self, path: str | None) -> None:
-        self.file = open(path, "w") if path else None  # noqa: SIM115 - it lives as long as the process
-
-    @contextlib.contextmanager
-    def __call__(self) -> Iterator[None]:
-        if self.file:
-            fcntl.flock(self.file, fcntl.LOCK_EX)
-        try:
-            yield
-        finally:
-            if self.file:
-                fcntl.flock(self.file, fcntl.LOCK_UN)
-
-
 def _warm(form: sweep_forms.Form, clock: measure.Clock, absent: dict[str, str], no_compile: bool) -> None:
     """First calls, which compile. Whatever PyTorch raises is told, and the others go on."""
     for name in list(form.calls):

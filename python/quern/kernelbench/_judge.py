@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
+from ..bench.turns import Turns
 from . import _ceilings, _compare, _exact, _files, _process, _settings, _tree
 from ._process import GIB, Broken, Failure, Limits, Process
 
@@ -41,6 +42,7 @@ class Options:
     ceilings: str = ""  # a file of `quern roofline --json`; "": measured
     threads: int = 0
     isolated: bool = True
+    lock: str = ""  # a file; judges with the same one time in turns
     compile_limits: Limits = Limits(600, 32 * GIB, 256)
     run_limits: Limits = Limits(120, 32 * GIB, 64)
 
@@ -146,6 +148,7 @@ class Judge:
 
     def __init__(self, reference: str, options: Options, alone: bool = False) -> None:
         self.path, self.options, self.alone = reference, options, alone
+        self.in_turn = Turns(options.lock)
         self._stack = contextlib.ExitStack()
         self.notes: list[str] = []
         self.sets: list = []
@@ -413,12 +416,13 @@ class Judge:
                     raise Verdict(found.kind, found.wrong)
             if candidate.left_threads == candidate.calls:
                 raise Verdict("refused", "each call leaves a thread behind")
-            settings = _settings.read(self.options.device)
-            line |= _timing.race(self, candidate) | _exact.precision(self, FIRST)
-            self._settled(line, settings)
-            if self.in_doubt:
-                _unclear(line)
-            return line | self._under(line)
+            with self.in_turn():
+                settings = _settings.read(self.options.device)
+                line |= _timing.race(self, candidate) | _exact.precision(self, FIRST)
+                self._settled(line, settings)
+                if self.in_doubt:
+                    _unclear(line)
+                return line | self._under(line)
         finally:
             candidate.process.close()
 

@@ -5,13 +5,20 @@ interrupted continues where the lines end. Without candidates it times the basel
 from __future__ import annotations
 
 import argparse
+import concurrent.futures.process
+import dataclasses
 import hashlib
 import json
+import multiprocessing
 import os
 import pathlib
+import tempfile
+from collections.abc import Iterator
 
 from . import _aggregate, _files, _judge, _lines, _timing
 from .__main__ import PROGRAM, fail, options_of, shared
+
+_Place = tuple[int, int]  # level and number
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -26,6 +33,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--levels", metavar="LIST", default="", help="such as 1,2; all unless given")
     add("--problems", metavar="LIST", default="", help="numbers within the levels, such as 1,23; all unless given")
     add("--candidates", metavar="DIR", help="one candidate a problem; the last by name where there are several")
+    add("--jobs", type=int, default=1, metavar="N", help="problems at a time, which are timed in turns; 1 unless given")
     shared(parser)
     return parser
 
@@ -64,10 +72,12 @@ def _kept(path: str | None) -> dict[str, dict]:
 
 def _baselines(problem: str, options: _judge.Options) -> dict:
     """The line of a problem without candidates."""
+    _judge.fresh_seed()
     try:
         with _judge.Judge(problem, options, alone=True) as judging:
             judging.compile()
-            line = {**_timing.baselines(judging), "notes": judging.notes}
+            with judging.in_turn():
+                line = {**_timing.baselines(judging), "notes": judging.notes}
     except _judge.Unjudgeable as error:
         line = _lines.unjudgeable(error)
     return {**_lines.head(problem, None, options), **line}
@@ -75,6 +85,25 @@ def _baselines(problem: str, options: _judge.Options) -> dict:
 
 def _line(problem: str, candidate: str | None, options: _judge.Options) -> dict:
     return next(_lines.judge(problem, [candidate], options)) if candidate else _baselines(problem, options)
+
+
+def _judged(
+    work: dict[_Place, tuple[str, str | None]], options: _judge.Options, jobs: int
+) -> Iterator[tuple[_Place, dict]]:
+    """Yields where and the line of each problem and candidate, as they are done."""
+    if jobs == 1:
+        yield from ((at, _line(*files, options)) for at, files in work.items())
+        return
+    spawned = multiprocessing.get_context("spawn")  # a process that used a GPU cannot be forked
+    with tempfile.NamedTemporaryFile() as lock, concurrent.futures.ProcessPoolExecutor(jobs, spawned) as pool:
+        options = dataclasses.replace(options, lock=lock.name)
+        running = {pool.submit(_line, *files, options): at for at, files in work.items()}
+        try:
+            for one in concurrent.futures.as_completed(running):
+                yield running[one], one.result()
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
 
 
 def _short(line: dict) -> str:
@@ -91,6 +120,8 @@ def _short(line: dict) -> str:
 def main(words: list[str]) -> int:
     arguments = _parser().parse_args(words)
     try:
+        if arguments.jobs < 1:
+            raise ValueError(f"--jobs is {arguments.jobs}, it must be at least 1")
         options = options_of(arguments, not arguments.candidates)
         levels, numbers = _files.numbers(arguments.levels, "--levels"), _files.numbers(arguments.problems, "--problems")
         problems = _files.problems(arguments.folder, levels)
@@ -99,17 +130,29 @@ def main(words: list[str]) -> int:
     except ValueError as error:
         return fail(str(error))
     done, lines, worst, quiet = _kept(arguments.json), [], 0, arguments.json == "-"
-    _judge.fresh_seed()
-    for at, problem in problems.items():
-        key = _key(problem, candidates.get(at), options)
-        line = done.get(key)
-        if line is None:
-            line = {"key": key, "level": at[0], "number": at[1], **_line(problem, candidates.get(at), options)}
-            _lines.keep(line, arguments.json)
+
+    def tell(at: _Place, line: dict) -> None:
+        nonlocal worst
         lines.append(line)
         worst = max(worst, _lines.status_of(line) if arguments.candidates else 0)
         if not quiet:
             print(f"level {at[0]} problem {at[1]}: {_short(line)}", flush=True)
+
+    work: dict[_Place, tuple[str, str | None]] = {}
+    keys = {}
+    for at, problem in problems.items():
+        keys[at] = _key(problem, candidates.get(at), options)
+        if keys[at] in done:
+            tell(at, done[keys[at]])
+        else:
+            work[at] = problem, candidates.get(at)
+    try:
+        for at, line in _judged(work, options, arguments.jobs):
+            line = {"key": keys[at], "level": at[0], "number": at[1], **line}
+            _lines.keep(line, arguments.json)
+            tell(at, line)
+    except concurrent.futures.process.BrokenProcessPool:
+        return fail("a job ended in the middle of a problem; the same command continues behind the lines that it kept")
     if not quiet and candidates:
         for level in sorted({line["level"] for line in lines}):
             chosen = [line for line in lines if line["level"] == level]

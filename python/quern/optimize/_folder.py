@@ -10,9 +10,11 @@ import os
 import pathlib
 import signal
 import sys
+import tempfile
 import time
 import traceback
 
+from ..bench import turns
 from ..kernelbench import _files
 from . import _problem
 
@@ -40,24 +42,25 @@ def run(arguments: argparse.Namespace) -> int:
             work.append((f"level {at[0]} problem {at[1]}", path, out))
     running: dict[int, _Child] = {}
     failed = 0
-    while work or running:
-        while work and len(running) < arguments.jobs:
-            child = _Child(*work.pop(0), arguments)
-            running[child.pid] = child
-        for child in list(running.values()):
-            said = child.ended()
-            if said is not None:
-                del running[child.pid]
-                failed += child.failed
-                print(f"{child.name}: {said}", flush=True)
-        time.sleep(0.01)
+    with tempfile.NamedTemporaryFile() as lock:
+        while work or running:
+            while work and len(running) < arguments.jobs:
+                child = _Child(*work.pop(0), lock.name, arguments)
+                running[child.pid] = child
+            for child in list(running.values()):
+                said = child.ended()
+                if said is not None:
+                    del running[child.pid]
+                    failed += child.failed
+                    print(f"{child.name}: {said}", flush=True)
+            time.sleep(0.01)
     return 2 if failed else 0
 
 
 class _Child:
     """A process that optimizes one problem and says one sentence."""
 
-    def __init__(self, name: str, problem: str, out: pathlib.Path, arguments: argparse.Namespace) -> None:
+    def __init__(self, name: str, problem: str, out: pathlib.Path, lock: str, arguments: argparse.Namespace) -> None:
         self.name, self.failed = name, False
         self.until = time.monotonic() + arguments.time_limit
         self.limit = arguments.time_limit
@@ -67,7 +70,7 @@ class _Child:
         if self.pid == 0:
             status = 1
             try:
-                status = _serve(end, problem, str(out), arguments)
+                status = _serve(end, problem, str(out), lock, arguments)
             finally:
                 os._exit(status)
         os.close(end)
@@ -89,8 +92,11 @@ class _Child:
         return said if said else f"no file: its process ended by {'signal' if code < 0 else 'status'} {abs(code)}"
 
 
-def _serve(end: int, problem: str, out: str, arguments: argparse.Namespace) -> int:
+def _serve(end: int, problem: str, out: str, lock: str, arguments: argparse.Namespace) -> int:
+    from . import _timing
     from .__main__ import optimize_file
+
+    _timing.in_turn = turns.Turns(lock)
 
     silent = os.open(os.devnull, os.O_WRONLY)  # problems print
     os.dup2(silent, 1)

@@ -11,12 +11,13 @@ from collections.abc import Callable
 import torch
 
 from .._command import CommandError
-from ..bench import stats
+from ..bench import stats, turns
 
 FEWEST, MOST_ROUNDS = 11, 200
 FLUSH_BYTES = 256 << 20  # more than any cache; the judge's
 RUNS = 5
 GAIN = 1.03  # that counts where no interval can be had
+in_turn = turns.Turns()  # those of a folder's jobs, in a job
 
 
 def race(functions: dict[str, Callable[[], object]], cuda: bool, seconds: float) -> dict[str, list[int]]:
@@ -26,14 +27,16 @@ def race(functions: dict[str, Callable[[], object]], cuda: bool, seconds: float)
     flush = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device="cuda") if cuda else None
     samples: dict[str, list[int]] = {name: [] for name in functions}
     order = list(functions)
-    until, rounds = time.monotonic() + seconds, 0
-    while rounds < FEWEST or (time.monotonic() < until and rounds < MOST_ROUNDS):
-        random.Random(rounds).shuffle(order)
-        for name in order:
-            if flush is not None:
-                flush.zero_()
-            samples[name].append(_once(functions[name], cuda))
-        rounds += 1
+    rounds = 0
+    with in_turn():
+        until = time.monotonic() + seconds
+        while rounds < FEWEST or (time.monotonic() < until and rounds < MOST_ROUNDS):
+            random.Random(rounds).shuffle(order)
+            for name in order:
+                if flush is not None:
+                    flush.zero_()
+                samples[name].append(_once(functions[name], cuda))
+            rounds += 1
     return samples
 
 
@@ -41,9 +44,10 @@ def fastest(run: Callable[[], object], cuda: bool) -> int:
     """The least ns of RUNS runs, on a GPU behind flushes as in `race`."""
     flush = torch.empty(FLUSH_BYTES if cuda else 0, dtype=torch.uint8, device="cuda" if cuda else "cpu")
     samples = []
-    for _ in range(RUNS):
-        flush.zero_()
-        samples.append(_once(run, cuda))
+    with in_turn():
+        for _ in range(RUNS):
+            flush.zero_()
+            samples.append(_once(run, cuda))
     return min(samples)
 
 

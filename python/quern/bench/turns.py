@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The right to time, of one process at a time: jobs compile and check side by side, and time in turns."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+from collections.abc import Iterator
+
+
+class Turns:
+    """Of the processes that name the same file; without a file, of nobody else. Each process makes its own: a file that
+    was open before a fork is one right for both."""
+
+    def __init__(self, path: str | None = None) -> None:
+        self.file = open(path, "w") if path else None  # noqa: SIM115 - it lives as long as the process
+
+    @contextlib.contextmanager
+    def __call__(self) -> Iterator[None]:
+        if self.file:
+            fcntl.flock(self.file, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            if self.file:
+                fcntl.flock(self.file, fcntl.LOCK_UN)
