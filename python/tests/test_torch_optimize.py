@@ -3,6 +3,7 @@
 drawn at random; what a plan keeps alive; the choice by time and the comparison on several kinds of data."""
 
 import copy
+import functools
 import math
 import random
 import time
@@ -13,8 +14,10 @@ torch = pytest.importorskip("torch")
 if not hasattr(torch.export, "default_decompositions"):
     pytest.skip("before torch 2.6 models cannot be captured", allow_module_level=True)
 
+import quern  # noqa: E402
+from quern._kernel import Kernel  # noqa: E402
 from quern.kernelbench import _compare  # noqa: E402
-from quern.optimize import _capture, _kept, _planner, _program, _search, _select, _timing, _verify  # noqa: E402
+from quern.optimize import _ahead, _capture, _kept, _planner, _program, _search, _select, _timing, _verify  # noqa: E402
 from quern.optimize._model import optimize  # noqa: E402
 from quern.optimize._report import Report  # noqa: E402
 from torch.utils import _pytree as pytree  # noqa: E402
@@ -46,6 +49,27 @@ def take(monkeypatch, word):
     monkeypatch.setattr(_timing, "ranking", order)
     monkeypatch.setattr(_timing, "faster", lambda *_: (True, 2.0, None))
     monkeypatch.setattr(_search, "FAR", math.inf)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_kernels_are_compiled_before_they_run(device, tmp_path, monkeypatch):
+    """All that a plan calls, of values that are parts of a node too: nothing is left to compile for its first run."""
+    model, args = on(device, lambda: (torch.nn.Sequential(torch.nn.Softmax(1), torch.nn.Tanh()), (randn(3, 70001),)))
+    prepare, prepared = Kernel.prepare, []
+    monkeypatch.setattr(Kernel, "prepare", lambda self, **call: (prepare(self, **call), prepared.append(self)))
+    search = _search.Search(model, model, args, {}, Report())
+    (alternative,) = [one for one in search.alternatives() if one.name == "fused"]
+    kernels = {one.func for one in alternative.program.names.values() if isinstance(one, functools.partial)}
+    cache = tmp_path / "cache"
+    quern.set_option("cache_dir", str(cache))
+    try:
+        _ahead.compile_kernels([(alternative.main, alternative.plan, alternative.program.names)])
+        entries = set(cache.rglob("*"))
+        assert entries and set(prepared) == kernels
+        search.fast(alternative)(*args)
+        assert set(cache.rglob("*")) == entries
+    finally:
+        quern.set_option("cache_dir", None)
 
 
 # ---- values ----

@@ -42,7 +42,7 @@ class Options:
     ceilings: str = ""  # a file of `quern roofline --json`; "": measured
     threads: int = 0
     isolated: bool = True
-    lock: str = ""  # a file; judges with the same one time in turns
+    lock: str = ""  # a file; judges with the same one verify and time in turns
     compile_limits: Limits = Limits(600, 32 * GIB, 256)
     run_limits: Limits = Limits(120, 32 * GIB, 64)
 
@@ -210,7 +210,8 @@ class Judge:
                 self.eager.time(FIRST, "")
             else:
                 self.eager = self._reference()
-                self._check_problem()
+                with self.in_turn():
+                    self._check_problem()
         except (Failure, Broken) as error:
             kind = getattr(error, "kind", "broken")
             raise Unjudgeable(f"the reference: {kind}: {error}") from None
@@ -399,32 +400,35 @@ class Judge:
         return line
 
     def _run(self, path: str, folder: str, level: str) -> dict:
-        from . import _timing
-
         candidate = self._candidate(path, folder, self.options.run_limits)
         try:
-            for k, draw in enumerate(self._draws(level)):
-                self._verify(candidate, draw, watch=k == 1)
-            for _ in range(0 if level == "quick" or self.options.gradients else LEVELS[level] // 4):
-                self._perturb(candidate)
-            same = candidate.kept(FIRST, self.options)[0], candidate.kept(FIRST, self.options)[0]
-            line = {"deterministic": _compare.same_bits(*same)}
-            for outputs in same:
-                self.outputs = self._matched(outputs, self.first)
-                found = _compare.compare(self.outputs, self.first, self.options.tolerance, self.options.device)
-                if found.wrong and not _exact.unsteady(self, FIRST, self.outputs, self.first):
-                    raise Verdict(found.kind, found.wrong)
-            if candidate.left_threads == candidate.calls:
-                raise Verdict("refused", "each call leaves a thread behind")
             with self.in_turn():
-                settings = _settings.read(self.options.device)
-                line |= _timing.race(self, candidate) | _exact.precision(self, FIRST)
-                self._settled(line, settings)
-                if self.in_doubt:
-                    _unclear(line)
-                return line | self._under(line)
+                return self._verified(candidate, level)
         finally:
             candidate.process.close()
+
+    def _verified(self, candidate: Model, level: str) -> dict:
+        from . import _timing
+
+        for k, draw in enumerate(self._draws(level)):
+            self._verify(candidate, draw, watch=k == 1)
+        for _ in range(0 if level == "quick" or self.options.gradients else LEVELS[level] // 4):
+            self._perturb(candidate)
+        same = candidate.kept(FIRST, self.options)[0], candidate.kept(FIRST, self.options)[0]
+        line = {"deterministic": _compare.same_bits(*same)}
+        for outputs in same:
+            self.outputs = self._matched(outputs, self.first)
+            found = _compare.compare(self.outputs, self.first, self.options.tolerance, self.options.device)
+            if found.wrong and not _exact.unsteady(self, FIRST, self.outputs, self.first):
+                raise Verdict(found.kind, found.wrong)
+        if candidate.left_threads == candidate.calls:
+            raise Verdict("refused", "each call leaves a thread behind")
+        settings = _settings.read(self.options.device)
+        line |= _timing.race(self, candidate) | _exact.precision(self, FIRST)
+        self._settled(line, settings)
+        if self.in_doubt:
+            _unclear(line)
+        return line | self._under(line)
 
     def _settled(self, line: dict, before: dict) -> None:
         """Times under two settings of a GPU are not compared, whoever changed them."""

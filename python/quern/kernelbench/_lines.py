@@ -35,8 +35,8 @@ def head(problem: str, candidate: str | None, options: _judge.Options) -> dict:
     }
 
 
-def unjudgeable(error: _judge.Unjudgeable) -> dict:
-    return {"verdict": "cannot be judged", "reason": str(error), "notes": []}
+def unjudgeable(reason: str) -> dict:
+    return {"verdict": "cannot be judged", "reason": reason, "notes": []}
 
 
 def judge(problem: str, candidates: list[str], options: _judge.Options):
@@ -48,7 +48,9 @@ def judge(problem: str, candidates: list[str], options: _judge.Options):
                 judging.compile()
                 line = judging.judge(candidate)
         except _judge.Unjudgeable as error:
-            line = unjudgeable(error)
+            line = unjudgeable(str(error))
+        except torch.cuda.OutOfMemoryError as error:  # of the judge, which compares on the device
+            line = unjudgeable(f"the judge itself: {str(error).partition('. ')[0]}")
         yield {**head(problem, candidate, options), **line}
 
 

@@ -33,7 +33,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--levels", metavar="LIST", default="", help="such as 1,2; all unless given")
     add("--problems", metavar="LIST", default="", help="numbers within the levels, such as 1,23; all unless given")
     add("--candidates", metavar="DIR", help="one candidate a problem; the last by name where there are several")
-    add("--jobs", type=int, default=1, metavar="N", help="problems at a time, which are timed in turns; 1 unless given")
+    add("--jobs", type=int, default=1, metavar="N",
+        help="problems at a time: they compile side by side, and are timed in turns; 1 unless given")  # fmt: skip
     shared(parser)
     return parser
 
@@ -79,7 +80,7 @@ def _baselines(problem: str, options: _judge.Options) -> dict:
             with judging.in_turn():
                 line = {**_timing.baselines(judging), "notes": judging.notes}
     except _judge.Unjudgeable as error:
-        line = _lines.unjudgeable(error)
+        line = _lines.unjudgeable(str(error))
     return {**_lines.head(problem, None, options), **line}
 
 

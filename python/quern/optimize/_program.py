@@ -107,7 +107,7 @@ def kernel_text(step: dict) -> str:
     if step.get("math", "safe") != "safe":
         words.append(f"        math={json.dumps(step['math'])},")
     call = [
-        f"    output_shapes=[{', '.join(str(_stored(out).shape) for out in outputs)}],",
+        f"    output_shapes=[{', '.join(str(stored(out).shape) for out in outputs)}],",
         f"    output_dtypes=[{', '.join(dtype_text(out['dtype']) for out in outputs)}],",
         f"    grid={tuple(step['grid'])},",
     ]
@@ -191,7 +191,7 @@ class _Writer:
         for out, said in zip(map(_out, step["outputs"]), step["outputs"]):
             name = self.name(out)
             names += f"{name}, "
-            memories.append(self.memory(_stored(said)))
+            memories.append(self.memory(stored(said)))
             if not is_row_major(said["shape"], said["strides"]):  # then the graph names it
                 meta = self.graph.meta(out)
                 views.append(f"{name} = {name}.as_strided({meta.shape}, {meta.strides})")
@@ -225,7 +225,7 @@ def _sorted(meta: _graph.Meta) -> _graph.Meta:
     return _graph.Meta(meta.dtype, tuple(meta.shape[d] for d in order), tuple(meta.strides[d] for d in order))
 
 
-def _stored(said: dict) -> _graph.Meta:
+def stored(said: dict) -> _graph.Meta:
     """A kernel's output as the kernel writes it: row-major."""
     return _sorted(_graph.Meta(said["dtype"], tuple(said["shape"]), tuple(said["strides"])))
 

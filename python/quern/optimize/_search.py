@@ -15,7 +15,20 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch.utils import _pytree as pytree
 
-from . import _capture, _convolutions, _fold, _graph, _kept, _planner, _products, _program, _select, _timing, _verify
+from . import (
+    _ahead,
+    _capture,
+    _convolutions,
+    _fold,
+    _graph,
+    _kept,
+    _planner,
+    _products,
+    _program,
+    _select,
+    _timing,
+    _verify,
+)
 from ._graph import Graph, Unplannable
 from ._report import Report
 from .runtime import Fast
@@ -169,12 +182,25 @@ class Search:
 
     # ---- the choice ----
     def choose(self, seconds: float, verify: bool) -> tuple[Fast, Alternative] | None:
+        name = _kept.key(self.captured.graph, self.model, self.device)
+        before, alternatives = _kept.look(name), self.alternatives()
+        if before[0] is None:
+            _ahead.compile_kernels([(x.main, x.plan, x.program.names) for x in alternatives if x.main and x.program])
+        with _timing.in_turn():
+            return self._timed(name, before, alternatives, seconds, verify)
+
+    def _timed(
+        self,
+        name: str,
+        before: tuple[str | None, list[str]],
+        alternatives: list[Alternative],
+        seconds: float,
+        verify: bool,
+    ) -> tuple[Fast, Alternative] | None:
         report = self.report
         reference = _verify.Reference(self.model, self.forward, self.args, self.kwargs)
         racers: dict[str, tuple[Fast, Alternative]] = {}
-        alternatives = self.alternatives()
-        name = _kept.key(self.captured.graph, self.model, self.device)
-        kept = self._kept(*_kept.look(name), alternatives, reference)
+        kept = self._kept(before[0], before[1], alternatives, reference)
         if kept is not None:
             return kept or None
         right = [(self._enter(racers, alternative, reference), alternative) for alternative in alternatives]

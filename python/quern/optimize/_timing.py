@@ -27,16 +27,14 @@ def race(functions: dict[str, Callable[[], object]], cuda: bool, seconds: float)
     flush = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device="cuda") if cuda else None
     samples: dict[str, list[int]] = {name: [] for name in functions}
     order = list(functions)
-    rounds = 0
-    with in_turn():
-        until = time.monotonic() + seconds
-        while rounds < FEWEST or (time.monotonic() < until and rounds < MOST_ROUNDS):
-            random.Random(rounds).shuffle(order)
-            for name in order:
-                if flush is not None:
-                    flush.zero_()
-                samples[name].append(_once(functions[name], cuda))
-            rounds += 1
+    until, rounds = time.monotonic() + seconds, 0
+    while rounds < FEWEST or (time.monotonic() < until and rounds < MOST_ROUNDS):
+        random.Random(rounds).shuffle(order)
+        for name in order:
+            if flush is not None:
+                flush.zero_()
+            samples[name].append(_once(functions[name], cuda))
+        rounds += 1
     return samples
 
 
@@ -44,10 +42,9 @@ def fastest(run: Callable[[], object], cuda: bool) -> int:
     """The least ns of RUNS runs, on a GPU behind flushes as in `race`."""
     flush = torch.empty(FLUSH_BYTES if cuda else 0, dtype=torch.uint8, device="cuda" if cuda else "cpu")
     samples = []
-    with in_turn():
-        for _ in range(RUNS):
-            flush.zero_()
-            samples.append(_once(run, cuda))
+    for _ in range(RUNS):
+        flush.zero_()
+        samples.append(_once(run, cuda))
     return min(samples)
 
 
