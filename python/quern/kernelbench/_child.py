@@ -34,6 +34,7 @@ DISTRIBUTIONS = {
     "denormal": lambda x, s: x / s * torch.finfo(x.dtype).tiny,
 }
 ROUNDED = 2.0**-18  # of an input: about what a deep network's rounding in float32 is
+SPIKE = 50.0  # times as great
 WAKE_NS = 300_000
 GUARD, GUARD_BYTES = 0x5A, 256  # behind each input
 HEAP_BYTES = 32 << 20  # a processor's larger blocks are new pages each time
@@ -44,8 +45,8 @@ def _watched():
     found = {}
     for owner, names in (
         (time, ("perf_counter", "perf_counter_ns", "time", "monotonic")),
-        (torch, ("empty", "equal", "allclose", "frombuffer")),
-        (torch.Tensor, ("copy_", "clone", "contiguous", "view", "data_ptr", "cpu", "to", "detach")),
+        (torch, ("empty", "equal", "allclose", "frombuffer", "_foreach_mul_")),
+        (torch.Tensor, ("copy_", "clone", "contiguous", "view", "data_ptr", "cpu", "to", "detach", "zero_")),
         (torch.cuda, ("synchronize", "Event", "current_stream")),
         (torch.cuda.Event, ("record", "elapsed_time", "synchronize")),
         (os, ("write", "read", "ftruncate")),
@@ -110,6 +111,7 @@ class Session:
         self.given, self.answered = (_tree.Memory(config[name], self.cuda) for name in ("inputs", "outputs"))
         self.init: list = []
         self.model = self.module = self.staged = self.kept = self.outputs = None
+        self.spiked: list = []
         self.sets, self.sizes, self.path, self.gradients = [], [], "", False
         self.guards: list = []
         self.flush = torch.empty(256 << 20, dtype=torch.uint8, device=self.device) if self.cuda else None
@@ -263,46 +265,55 @@ class Session:
         self.staged = None
         return {"ns": [round(t * 1e9) for t in measured.times]}
 
-    def _vary(self, tensor, scale, spike, kind):
-        """Every element changed by its own value alone, so that structure (zeros, signs, triangles, symmetry) stays;
-        the element number `spike`, counted from the end below 0, grows fifty times; no spike: None."""
+    def _vary(self, tensor, scale, kind, rounded):
+        """Every element changed by its own value alone, so that structure (zeros, signs, triangles, symmetry) stays."""
         if tensor.is_floating_point() and tensor.numel():
             tensor.mul_(scale)
             if kind:
                 tensor.copy_(DISTRIBUTIONS[kind](tensor, tensor.double().square().mean().sqrt().to(tensor)))
-            if spike is not None:
-                place, rest = [], spike % tensor.numel()
-                for extent in reversed(tensor.shape):
-                    place.insert(0, rest % extent)
-                    rest //= extent
-                tensor[tuple(place)] *= 50
+            if rounded:
+                tensor.mul_(1 + ROUNDED * torch.cos(tensor * 1e4))
 
-    def do_stage(self, which, scale, spike, kind, rounded, pad, flush, check):
-        """Fresh inputs at fresh addresses, a cold cache where asked, and a poisoned allocator where the outputs will be
-        looked at."""
+    def _element(self, tensor, n):
+        """The element of that number, counted from the end below 0, as a tensor of one in the same memory."""
+        place, rest = [], n % tensor.numel()
+        for extent in reversed(tensor.shape):
+            place.insert(0, rest % extent)
+            rest //= extent
+        return tensor.detach()[tuple(place)]
+
+    def do_stage(self, which, scale, spike, kind, rounded, pad, warm, check):
+        """Fresh inputs at fresh addresses, and a poisoned allocator where the outputs will be looked at. `spike`: one
+        element of each input grows, behind all else that is queued before the call, so that work which does
+        not wait for the call's stream reads other data; None: none grows. `warm`: the model is called first on data of
+        its own, because who calls a model in a loop does not see how long code takes that no cache has."""
         self.outputs = self.staged = None
         self.guards = []
+        if warm:
+            self.staged = self.to_device(self.sets[0])
+            self._call()
+            self.staged = None
+            self.guards = []
         padding = torch.empty(pad, dtype=torch.uint8, device=self.device)
         self.staged = self.to_device(self.sets[which])
         for tensor in _tree.tensors(self.staged):
-            self._vary(tensor, scale, spike, kind)
-            if rounded and tensor.is_floating_point():
-                tensor.mul_(1 + ROUNDED * torch.cos(tensor * 1e4))
+            self._vary(tensor, scale, kind, rounded)
         if self.as_double:
             self.staged = [
                 x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in self.staged
             ]
         self.kept = [tensor.clone() for tensor in _tree.tensors(self.staged)] if check else []
+        grown = [t for t in _tree.tensors(self.staged) if t.is_floating_point() and t.numel() and spike is not None]
+        self.spiked = [self._element(t, spike) for t in grown]
+        for tensor in self.kept:
+            if spike is not None and tensor.is_floating_point() and tensor.numel():
+                self._element(tensor, spike).mul_(SPIKE)
         if self.gradients:
             for tensor in _tree.tensors(self.staged):
                 tensor.requires_grad_(tensor.is_floating_point())
         if check:
             self._poison()
         del padding
-        if flush and self.flush is not None:
-            if self.reset_cache:  # lines that a candidate keeps in the L2 would outlive the flush
-                self.reset_cache()
-            self.flush.zero_()
         self.synchronize()
         if not self.cuda:
             self._wake()  # here, where no clock of the judge's counts it
@@ -330,11 +341,22 @@ class Session:
                 return self.model(*self.staged)
         return self.model(*self.staged)
 
-    def do_go(self, wait):
+    def do_go(self, wait, flush):
         """One call between two readings of the clock; on a GPU between two events as well, and a third after the whole
-        device has finished. Without `wait` the outputs are read behind the current stream alone."""
+        device has finished. Without `wait` the outputs are read behind the current stream alone. `flush`: of a GPU's
+        caches, which the call is queued behind, as KernelBench has it; the time that it takes hides as much of the
+        host's. Otherwise the call finds the device idle."""
         if self.cuda:
             begin, end, last = (torch.cuda.Event(enable_timing=True) for _ in range(3))
+            if flush:
+                if self.reset_cache:  # lines that a candidate keeps in the L2 would outlive the flush
+                    self.reset_cache()
+                self.flush.zero_()
+        if self.spiked:
+            torch._foreach_mul_(self.spiked, SPIKE)
+        if self.cuda:
+            if not flush:
+                self.synchronize()
             begin.record()
         start = now()
         try:

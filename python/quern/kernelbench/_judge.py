@@ -84,6 +84,7 @@ class Model:
         self.lags: list[float] = []  # what the judge's clock saw beyond the process's and waits for a processor, in ns
         self.behind: list[float] = []  # how long the device worked after the call's stream had finished, in ns
         self.left_threads = self.calls = 0
+        self.warm = False  # whether a call on other data comes before each timed one
 
     def call(self, draw: Draw, options: Options, timer: str = "", watch: bool = False):
         """Runs the model once and returns its outputs, which the next call overwrites, and the answer of `collect`."""
@@ -110,10 +111,10 @@ class Model:
     def _run(self, draw: Draw, timer: str, check: bool) -> dict:
         staged = self.process.ask(
             "stage", which=draw.which, scale=draw.scale, spike=draw.spike, kind=draw.kind, rounded=draw.rounded,
-            pad=64 * random.randrange(1, 1024), flush=timer != "simple", check=check,
+            pad=64 * random.randrange(1, 1024), warm=self.warm and bool(timer), check=check,
         )  # fmt: skip
         waited, start = self.process.waited_ns(), time.perf_counter_ns()
-        ran = self.process.ask("go", wait=bool(timer))
+        ran = self.process.ask("go", wait=bool(timer), flush=timer != "simple")
         wall = time.perf_counter_ns() - start
         waited = self.process.waited_ns() - waited
         ns = ran["event_ns"] if timer not in ("", "simple") and ran["event_ns"] is not None else ran["ns"]

@@ -158,7 +158,8 @@ return self.right(x, y)""", """
 main = sys.modules['_child']
 real = main.Session.do_go.__code__
 given = "{'ns': 1000, 'event_ns': None, 'device_ns': None}"
-text = "def do_go(self, wait):\\n    self.outputs = self._call()\\n    return " + given
+text = "def do_go(self, wait, flush):\\n    if self.spiked: torch._foreach_mul_(self.spiked, 50)\\n"
+text += "    self.outputs = self._call()\\n    return " + given
 slow = compile(text, "x", "exec")
 main.Session.do_go.__code__ = [c for c in slow.co_consts if hasattr(c, 'co_code')][0]"""), "refused", "clock"),
     (19, "writes an answer on the pipe", body("""
@@ -352,6 +353,11 @@ with torch.cuda.stream(side):
     torch.cuda._sleep(20_000_000)
     out.copy_(self.right(x, y))
 return out""", "side = torch.cuda.Stream()"), "wrong values|refused", ""),
+    (1, "work on another stream, begun before the clock", body("""
+with torch.cuda.stream(side):
+    out = self.right(x, y)
+torch.cuda.current_stream().wait_stream(side)
+return out""", "side = torch.cuda.Stream()"), "wrong values", ""),
     (1, "work on another stream, late by an event", body("""
 out = self.right(x, y)
 side.wait_stream(torch.cuda.current_stream())
