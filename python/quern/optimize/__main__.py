@@ -41,6 +41,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--seed", type=int, default=42, metavar="N", help="of the inputs and of the constructor; 42 unless given")
     add("--threads", type=int, default=0, metavar="N", help="of the processor; torch's unless given")
+    add("--compare", action="store_true", help="time torch.compile's default mode beside the alternatives")
     add("--json", metavar="FILE", help="append a line with every sample to FILE for each problem")
     folder = parser.add_argument_group("of a folder")
     add = folder.add_argument
@@ -96,7 +97,7 @@ def optimize_file(problem: str, out: str, arguments: argparse.Namespace, name: s
         raise _problem.Bad(f"--out is {out}, the problem itself; name another file")
     device = torch.device(arguments.device)
     opened = _problem.open_problem(source, problem, device, arguments.seed)
-    made = optimize(opened.model, opened.inputs, seconds=arguments.seconds, shapes=1)
+    made = optimize(opened.model, opened.inputs, seconds=arguments.seconds, shapes=1, compare=arguments.compare)
     found = made._found[0] if made._found else None
     try:
         text = _export.module_text(source, found, made.report, opened.init)

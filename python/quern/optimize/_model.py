@@ -16,7 +16,7 @@ SHAPES = 8  # kinds of calls that get a plan of their own
 class Optimized(torch.nn.Module):
     """A module that answers as `original` does. report: of the example's kind of call; reports: of every kind."""
 
-    def __init__(self, model: torch.nn.Module, seconds: float, shapes: int, verify: bool) -> None:
+    def __init__(self, model: torch.nn.Module, seconds: float, shapes: int, verify: bool, compare: bool) -> None:
         super().__init__()
         self.original = model
         self.training = model.training
@@ -25,7 +25,7 @@ class Optimized(torch.nn.Module):
         self._plans: list[Fast] = []
         self._found: list[_search.Found] = []
         self._seen: dict = {}
-        self._settings = seconds, verify
+        self._settings = seconds, verify, compare
         self._most = shapes
         self._register_load_state_dict_pre_hook(self._prefixed)
 
@@ -113,6 +113,7 @@ def optimize(
     seconds: float = 1.0,
     shapes: int = SHAPES,
     verify: bool = True,
+    compare: bool = False,
 ) -> Optimized:
     """A module that answers as `model` does, and faster where that is possible: `model` as one plan of fused kernels
     and PyTorch's own ops, in a CUDA graph on a GPU. Alternatives are timed and the fastest is held against the model on
@@ -123,6 +124,7 @@ def optimize(
     seconds         time for the timing of the alternatives of one kind of call
     shapes          most kinds of calls (shapes, types, modes) that get a plan; others run as before
     verify          False skips the comparison on data other than the example
+    compare         time torch.compile's default mode beside the alternatives; the report says by how much it is beaten
 
     `.report` says what was done; `.original` is the model, whose parameters are used at each call."""
     if not isinstance(model, torch.nn.Module):
@@ -135,7 +137,7 @@ def optimize(
         raise TypeError(f"example_inputs is a {type(example_inputs).__name__}, it must be a tensor or a tuple")
     if not seconds > 0:
         raise ValueError(f"seconds is {seconds}, it must be above 0")
-    made = Optimized(model, seconds, shapes, verify)
+    made = Optimized(model, seconds, shapes, verify, compare)
     made.report = made._learn(args, dict(example_kwargs or {}))
     if made._plans:
         made.report.bandwidth = _timing.bandwidth(made._plans[0].device)

@@ -48,6 +48,14 @@ class Report:
         """Median ns of each alternative."""
         return {name: statistics.median(each) for name, each in self.samples.items()}
 
+    @property
+    def over_better(self) -> float | None:
+        """How many times as fast as the better of the module and torch.compile; None: the latter was not timed."""
+        times = self.times
+        if "torch.compile" not in times:
+            return None
+        return min(times["original"], times["torch.compile"]) / times[self.chosen]
+
     def record(self) -> dict:
         """Members of a line of JSON: docs/result-line.schema.json."""
         return {
@@ -55,6 +63,7 @@ class Report:
             "why": self.why,
             "speedup": self.speedup,
             "interval": self.interval,
+            **({} if self.over_better is None else {"over_better": self.over_better}),
             "alternatives": {name: stats.series(samples) for name, samples in self.samples.items()},
             "kernels": [step["name"] for step in self.kernels],
             "externs": self.externs,
@@ -67,6 +76,8 @@ class Report:
 
     def __str__(self) -> str:
         lines = [f"runs: {self.chosen}" + (f", {_times(self.speedup, self.interval)}" if self.speedup != 1.0 else "")]
+        if self.over_better is not None:
+            lines.append(f"  {self.over_better:.3g} times as fast as the better of the module and torch.compile")
         lines += [f"  {sentence}" for sentence in self.why]
         if self.floor_ns:
             lines.append(f"floor: {_ns(self.floor_ns)} for {self.least_bytes} bytes of inputs, weights and outputs")

@@ -35,6 +35,7 @@ from .runtime import Fast
 
 ALONE = ", faster kernels alone"  # behind the name of a plan without its slower kernels
 GRAPHED = ", CUDA graph"
+COMPILED = "torch.compile"  # is timed beside the plans, and never chosen
 FAR, MOST_RACERS = 2.0, 8  # times the fastest of a few runs; how many are timed in turns
 MOST_MEMORY, FREE_BYTES = 2, 512 << 20  # times the module's, and beside that: products have a workspace
 IDLE_BYTES = 1 << 30  # of PyTorch's allocator
@@ -181,13 +182,13 @@ class Search:
         return Found(fast, alternative, self.captured)
 
     # ---- the choice ----
-    def choose(self, seconds: float, verify: bool) -> tuple[Fast, Alternative] | None:
+    def choose(self, seconds: float, verify: bool, compare: bool) -> tuple[Fast, Alternative] | None:
         name = _kept.key(self.captured.graph, self.model, self.device)
-        before, alternatives = _kept.look(name), self.alternatives()
+        before, alternatives = (None, []) if compare else _kept.look(name), self.alternatives()
         if before[0] is None:
             _ahead.compile_kernels([(x.main, x.plan, x.program.names) for x in alternatives if x.main and x.program])
         with _timing.in_turn():
-            return self._timed(name, before, alternatives, seconds, verify)
+            return self._timed(name, before, alternatives, seconds, verify, compare)
 
     def _timed(
         self,
@@ -196,6 +197,7 @@ class Search:
         alternatives: list[Alternative],
         seconds: float,
         verify: bool,
+        compare: bool,
     ) -> tuple[Fast, Alternative] | None:
         report = self.report
         reference = _verify.Reference(self.model, self.forward, self.args, self.kwargs)
@@ -220,7 +222,7 @@ class Search:
         if not racers:
             report.why.append("no alternative is right")
             return None
-        samples = self._race(racers, seconds)
+        samples = self._race(racers, seconds, compare)
         chosen = self._fastest(racers, samples, reference, verify)
         for fast, _ in racers.values():
             if chosen is None or fast is not chosen[0]:
@@ -314,11 +316,13 @@ class Search:
                         return fast, made
         return None
 
-    def _race(self, racers: dict[str, tuple[Fast, Alternative]], seconds: float) -> dict[str, list[int]]:
+    def _race(self, racers: dict[str, tuple[Fast, Alternative]], seconds: float, compare: bool) -> dict[str, list[int]]:
         device = torch.cuda.device(self.device) if self.cuda else contextlib.nullcontext()
         with torch.no_grad(), _capture.kept_buffers(self.model), device:
             callables: dict[str, Callable] = {"original": self.forward}
             callables |= {name: fast for name, (fast, _) in racers.items()}
+            if compare:
+                callables |= self._compiled()
             functions: dict[str, Callable[[], object]] = {
                 name: functools.partial(function, *self.args, **self.kwargs) for name, function in callables.items()
             }
@@ -328,6 +332,17 @@ class Search:
             samples = _timing.race(functions, self.cuda, seconds)
         self.report.samples = samples
         return samples
+
+    def _compiled(self) -> dict[str, Callable]:
+        """The module by torch.compile's default mode, if that runs it."""
+        try:
+            compiled = torch.compile(self.forward)
+            compiled(*self.args, **self.kwargs)
+        except Exception as error:
+            text = (str(error).splitlines() or [""])[0]
+            self.report.rejected[COMPILED] = f"it fails: {type(error).__name__}: {text}"
+            return {}
+        return {COMPILED: compiled}
 
     def _fastest(
         self,
@@ -340,6 +355,8 @@ class Search:
         for name in _timing.ranking(samples):
             if name == "original":
                 break
+            if name == COMPILED:
+                continue
             fast, alternative = racers[name]
             try:
                 wrong = reference.wrong(fast, infinities=alternative.infinities) if verify else ""
@@ -393,12 +410,12 @@ class Found:
     captured: _capture.Captured
 
 
-def search(model, forward, args, kwargs, report: Report, seconds: float, verify: bool) -> Found | None:
+def search(model, forward, args, kwargs, report: Report, seconds: float, verify: bool, compare=False) -> Found | None:
     """The plan for calls of one kind; None: the module itself, and the report says why."""
     start = time.monotonic()
     try:
         made = Search(model, forward, args, kwargs, report)
-        chosen = made.choose(seconds, verify)
+        chosen = made.choose(seconds, verify, compare)
     except Unplannable as error:
         report.why.append(f"it runs as it was: {error}")
         return None
