@@ -431,6 +431,7 @@ int main(void)
   precise();
   lengths();
   side_by_side();
+  alone();
   once_a_row();
   places_of_largest();
   layouts();

@@ -95,7 +95,7 @@ static int occurrences(const char *within, const char *words)
 
 /* Of rows that lie across memory: no place has a quotient of the row, whatever their number is; what does not change
  * along them is computed before the loop; and the places of windows are a pointer's distance, else gcc reads each
- * element by itself. */
+ * element by itself. Small windows are numbers by themselves. */
 static void side_by_side(void)
 {
   static const struct {
@@ -108,7 +108,12 @@ static void side_by_side(void)
                {"aten.argmax.default", "$x,1", "2,33,200", "2,200", 1, 0},
                {"aten.cumsum.default", "$x,1", "2,20,77", "2,20,77", 1, 0},
                {"aten.avg_pool1d.default", "$x,[8],[1],[4]", "2,3,100", "2,3,101", 1, 1},
-               {"aten.max_pool2d.default", "$x,[4,4],[1,1],[1,1]", "2,3,20,30", "2,3,19,29", 1, 1}};
+               {"aten.max_pool2d.default", "$x,[4,4],[1,1],[1,1]", "2,3,20,30", "2,3,19,29", 1, 1},
+               {"aten.max_pool2d.default", "$x,[3,3],[2,2],[1,1]", "2,3,40,40", "2,3,20,20", 1, 1},
+               {"aten.max_pool2d.default", "$x,[2,2],[2,2],[1,1],[3,3]", "1,3,20,20", "1,3,10,10", 1, 1},
+               {"aten.max_pool3d.default", "$x,[2,2,2],[2,2,2]", "1,4,8,8,8", "1,4,4,4,4", 1, 1},
+               {"aten.max_pool2d.default", "$x,[6,6],[3,3],[3,3]", "1,4,30,60", "1,4,11,21", 1, 1},
+               {"aten.avg_pool2d.default", "$x,[3,3],[2,2],[1,1]", "2,3,40,40", "2,3,20,20", 1, 1}};
   for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
     qn_graph_plan *plan = NULL;
     describe("cpu");
@@ -121,7 +126,30 @@ static void side_by_side(void)
     check(strstr(told, "rows side by side") && !strstr(told, "uint(x") && !strstr(told, "uint(j") &&
               !strstr(told, "uint(o"),
           "%s of %s has no quotients of rows\n%s", cases[k].op, cases[k].shape, told);
+    const bool numbers = strstr(told, "uint(q)") && !strstr(cases[k].args, "[6,6]"); /* 36 elements are too many */
+    check(numbers == (strstr(told, "GCC unroll 128") != NULL), "%s of %s has numbers for a window's places\n%s",
+          cases[k].op, cases[k].shape, told);
     check(!cases[k].apart == !strstr(told, "i0[v"), "%s of %s by distances\n%s", cases[k].op, cases[k].shape, told);
+    qn_graph_plan_destroy(&plan);
+  }
+}
+
+/* Sums of larger windows, and of narrow results, are as fast in a thread each. */
+static void alone(void)
+{
+  static const struct {
+    const char *args, *shape, *result;
+  } cases[] = {{"$x,[5,5],[2,2],[2,2]", "2,3,64,64", "2,3,32,32"}, {"$x,[2,2],[2,2]", "2,9,8,8", "2,9,4,4"}};
+  for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+    qn_graph_plan *plan = NULL;
+    describe("cpu");
+    input("x", "f32", cases[k].shape, NULL);
+    node("y", "aten.avg_pool2d.default", cases[k].args, "f32", cases[k].result);
+    const char *graph = ready("\"y\"");
+    const bool planned =
+        holds("a thread a row", graph, 1, true, 0) && !qn_graph_plan_create(&plan, graph, strlen(graph), NULL);
+    check(planned && strstr(qn_graph_plan_text(plan), "a thread a row"), "sums of %s of %s have a thread each",
+          cases[k].args, cases[k].shape);
     qn_graph_plan_destroy(&plan);
   }
 }

@@ -136,6 +136,7 @@ typedef struct qn_cut {
   bool on_cpu, scans;
   bool across; /* the lanes of a step are of `width` rows, not of one, of the `side` rows of which a thread's are */
   bool tail;   /* the last lanes are not there: of a row, or (across) of a side's last rows */
+  bool window; /* rows are windows: places in them are quotients of a step */
 } qn_cut;
 
 /* How rows are cut, and the pieces of a flat domain. */

@@ -19,12 +19,12 @@ static bool divides(const qn_index_atom *atom, qn_index variable)
 
 /* The extent along x of a domain on the processor: the smallest divisor of places that is long enough, so that no
  * quotient is left in the loop that the compiler turns into vectors. */
-static int64_t side_of(const qn_writer *w, int64_t length, qn_index variable)
+static int64_t side_of(const qn_writer *w, int64_t length, qn_index variable, int64_t least)
 {
   int64_t side = length;
   for (int k = 0; k < w->set.n_atoms; k++) {
     const qn_index_atom *atom = &w->set.atom[k];
-    if (divides(atom, variable) && atom->by >= 16 && atom->by < side && length % atom->by == 0) side = atom->by;
+    if (divides(atom, variable) && atom->by >= least && atom->by < side && length % atom->by == 0) side = atom->by;
   }
   return side;
 }
@@ -32,12 +32,12 @@ static int64_t side_of(const qn_writer *w, int64_t length, qn_index variable)
 int64_t qn_pieces_of(const qn_cut *p) { return (p->side + p->width - 1) / p->width; }
 
 /* How many rows a thread of a processor has side by side, all of them on one side. False: quotients of places are left
- * among them. */
-static bool find_width(const qn_writer *w, qn_cut *p)
+ * among them. least: of a side. */
+static bool find_width(const qn_writer *w, qn_cut *p, int64_t least)
 {
   enum { MOST = 64, VECTOR = 8 };
   bool plain = true;
-  p->side = side_of(w, p->rows, w->row_variable);
+  p->side = side_of(w, p->rows, w->row_variable, least);
   for (int k = 0; k < w->set.n_atoms; k++) {
     const qn_index_atom *atom = &w->set.atom[k];
     plain = plain && (!divides(atom, w->row_variable) || atom->by % p->side == 0);
@@ -63,12 +63,32 @@ static bool choose_lines(const qn_writer *w, qn_cut *p)
   return true;
 }
 
+/* Whether rows are windows of several dimensions. */
+static bool is_window(const qn_writer *w)
+{
+  for (int k = 0; k < w->set.n_atoms; k++)
+    if (divides(&w->set.atom[k], w->step_variable)) return true;
+  return false;
+}
+
+static bool sums(const qn_writer *w)
+{
+  for (int k = 0; k < w->fused->n; k++) {
+    const qn_graph_value *v = &w->graph->value[w->fused->root[k]];
+    if (v->form == QN_FORM_REDUCE && v->reduction == QN_GRAPH_REDUCE_SUM) return true;
+  }
+  return false;
+}
+
 /* A thread a row, its lanes neighbours of the row; or several rows a thread, a lane each. A scan's lanes are a piece
  * that is scanned before what stands before it is known: few, so that products of them neither overflow nor vanish. */
 static void choose_on_cpu(const qn_writer *w, qn_cut *p, bool along)
 {
-  const bool side_by_side = w->unit_row > 0 && w->unit_row >= w->unit_length; /* of windows both are neighbours */
-  if (side_by_side && p->rows >= 16 && (find_width(w, p) || p->length >= 32)) {
+  const bool summed = sums(w); /* a thread a row is fast then: no element decides a branch */
+  p->window = is_window(w);
+  const bool apart = p->window && p->length <= (summed ? 16 : 64); /* what is read; what is written are neighbours */
+  const bool side_by_side = (w->unit_row > 0 || apart) && w->unit_row >= w->unit_length; /* of windows both are */
+  if (side_by_side && p->rows >= 16 && (find_width(w, p, p->window && !summed ? 4 : 16) || p->length >= 32)) {
     p->schedule = QN_SCHEDULE_COLUMNS;
     p->across = true;
     p->tail = p->side % p->width != 0;
@@ -129,7 +149,7 @@ void qn_cut_choose(const qn_writer *w, qn_cut *p)
     p->schedule = QN_SCHEDULE_FLAT;
     p->width = p->on_cpu || p->length % vector || p->length < (1 << 17) ? 1 : vector;
     if (p->on_cpu && choose_lines(w, p)) return;
-    p->side = p->on_cpu ? side_of(w, p->length, 0) : 0;
+    p->side = p->on_cpu ? side_of(w, p->length, 0, 16) : 0;
     p->piece = p->side < QN_PIECE ? p->side : QN_PIECE;
     return;
   }

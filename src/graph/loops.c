@@ -21,7 +21,9 @@ void qn_open_loop(qn_text *text, const qn_cut *p, bool unrolled, int block)
 {
   const int64_t steps = qn_steps_of(p), turns = (steps + p->threads - 1) / p->threads;
   if (unrolled && !p->on_cpu) qn_text_add(text, "_Pragma(\"clang loop unroll(full)\")\n");
-  if (p->on_cpu && p->width == 1 && !p->scans && turns <= QN_WHOLE) /* places in a window become numbers */
+  enum { SIDE_BY_SIDE = 32 };
+  const int most = p->width == 1 ? QN_WHOLE : p->across && p->window ? SIDE_BY_SIDE : 0;
+  if (p->on_cpu && !p->scans && turns <= most) /* places in a window become numbers */
     qn_text_add(text, "_Pragma(\"GCC unroll %d\")\n", QN_WHOLE);
   const char *type = p->length > INT32_MAX ? "long" : "int";
   if (block)
