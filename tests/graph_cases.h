@@ -148,16 +148,25 @@ static void layouts(void)
     laid = "40,20,1,4"; /* with gaps: row-major instead */
     node("b", "aten.neg.default", "$a", "f32", "3,1,4,5");
     holds("extents of 1 and gaps", ready("\"a\",\"b\""), 0, false, 0);
-    describe(devices[k]);
-    input("x", "f32", "2,24,6,17", "2448,1,408,24");
-    input("y", "f32", "24,1,1", NULL);
-    node("a", "aten.add.Tensor", "$x,$y", "f32", "2,24,6,17");
-    holds("channels from neighbours to apart", ready("\"a\""), 1, false, 0);
-    const bool near = strcmp(devices[k], "cpu") == 0;
-    check(!qn_graph_plan_create(&plan, text.at, text.length, NULL), "a plan of channels");
-    check(!strstr(qn_graph_plan_text(plan), "t % 24 * 3 + t / 24 % 3") == !near,
-          "on a processor threads in a row have the channels of a place: %s", qn_graph_plan_text(plan));
-    qn_graph_plan_destroy(&plan);
+    static const struct {
+      const char *shape, *strides, *beside, *order; /* pieces of places, of all rows of a channel, with a last one */
+    } channels[] = {
+        {"2,24,6,17", "2448,1,408,24", "24,1,1", "y = t / 72 * 24 + t % 24, from = t / 24 % 3 * 34"},
+        {"2,24,3,80", "5760,1,1920,24", "80", "y = t / 144 * 72 + t % 24 * 3 + t / 48 % 3, from = t / 24 % 2 * 40"},
+        {"2,8,1,67", "536,1,536,8", "67", "y = t / 16 * 8 + t % 8, from = t / 8 % 2 * 40"},
+        {"2,8,6,17", "816,1,136,8", "17", "y = t / 48 * 48 + t % 8 * 6 + t / 8 % 6"}};
+    for (size_t c = 0; c < sizeof channels / sizeof *channels; c++) {
+      describe(devices[k]);
+      input("x", "f32", channels[c].shape, channels[c].strides);
+      input("y", "f32", channels[c].beside, NULL);
+      node("a", "aten.add.Tensor", "$x,$y", "f32", channels[c].shape);
+      holds("channels from neighbours to apart", ready("\"a\""), 1, false, 0);
+      const bool near = strcmp(devices[k], "cpu") == 0;
+      check(!qn_graph_plan_create(&plan, text.at, text.length, NULL), "a plan of channels");
+      check(!strstr(qn_graph_plan_text(plan), channels[c].order) == !near,
+            "on a processor threads in a row have the channels of a place: %s", qn_graph_plan_text(plan));
+      qn_graph_plan_destroy(&plan);
+    }
   }
 }
 

@@ -17,6 +17,15 @@ static bool divides(const qn_index_atom *atom, qn_index variable)
   return atom->kind != QN_INDEX_VARIABLE && atom->written && (!variable || atom->of == variable);
 }
 
+/* Whether it is of quotients alone: it is the same within each of these, whatever their divisors are. */
+static bool is_of_quotients(const qn_writer *w, const qn_index_atom *atom)
+{
+  const qn_index_sum *of = &w->set.sum[atom->of];
+  for (int k = 0; k < of->n; k++)
+    if (w->set.atom[of->term[k].atom].kind != QN_INDEX_QUOTIENT) return false;
+  return true;
+}
+
 /* The extent along x of a domain on the processor: the smallest divisor of places that is long enough, so that no
  * quotient is left in the loop that the compiler turns into vectors. */
 static int64_t side_of(const qn_writer *w, int64_t length, qn_index variable, int64_t least)
@@ -24,7 +33,9 @@ static int64_t side_of(const qn_writer *w, int64_t length, qn_index variable, in
   int64_t side = length;
   for (int k = 0; k < w->set.n_atoms; k++) {
     const qn_index_atom *atom = &w->set.atom[k];
-    if (divides(atom, variable) && atom->by >= least && atom->by < side && length % atom->by == 0) side = atom->by;
+    if (divides(atom, variable) && atom->by >= least && atom->by < side && length % atom->by == 0 &&
+        !is_of_quotients(w, atom))
+      side = atom->by;
   }
   return side;
 }
@@ -51,15 +62,19 @@ static bool find_width(const qn_writer *w, qn_cut *p, int64_t least)
  * behind it those that read the neighbours, whose lines are at hand then. */
 static bool choose_lines(const qn_writer *w, qn_cut *p)
 {
-  const int64_t least = 8, most = 64, apart = w->far_apart;
-  int64_t best = 0;
-  for (int64_t of = 16; of && !best && w->far_bytes; of /= 2) /* the largest power of 2 that fits */
-    for (int64_t side = most; side >= least && !best; side--)
-      if (side % of == 0 && apart % side == 0) best = side;
-  if (!best || p->length % (apart * w->far_n)) return false;
-  p->side = p->piece = best;
+  enum { LEAST = 8, MOST = 64, VECTOR = 8, FEW = 256 };
+  const int64_t apart = w->far_apart;
+  if (!w->far_bytes || apart < LEAST || p->length % (apart * w->far_n)) return false;
+  p->side = side_of(w, apart, 0, 16);
+  const int64_t pieces = (p->side + MOST - 1) / MOST, even = (p->side + pieces - 1) / pieces;
+  int64_t best = pieces == 1 ? p->side : 0;
+  for (int64_t of = 16; of && !best; of /= 2) /* all of one length, of the largest power of 2 that fits */
+    for (int64_t n = MOST; n >= MOST / 2 && !best; n--)
+      if (n % of == 0 && p->side % n == 0) best = n;
+  if (!best && w->far_n > FEW) return false; /* pieces off the lines of memory */
+  p->piece = best ? best : (even + VECTOR - 1) / VECTOR * VECTOR;
   p->near_n = w->far_n;
-  p->near_apart = apart / best;
+  p->near_apart = apart / p->side;
   return true;
 }
 
