@@ -135,18 +135,38 @@ def sweep():
     return "\n".join(rows) + "\n"
 
 
+def unsteady(one):
+    """Whether a median of the model or of its plan is 15 % and 2 us above the least of its samples."""
+    series = [one["alternatives"].get(name) for name in ("original", one["chosen"])]
+    return any(s and s["median_ns"] > max(1.15 * s["min_ns"], s["min_ns"] + 2000) for s in series)
+
+
+def mean(gains):
+    return math.exp(sum(map(math.log, gains)) / len(gains))
+
+
 def optimize():
-    lines = [json.loads(text) for text in (ROOT / "results/optimize-h200.jsonl").read_text().splitlines()]
-    levels = sorted({one["problem"].split("/")[0] for one in lines})
-    rows = ["| level | problems | faster | geometric mean | greatest | seconds, median |", "|---|---|---|---|---|---|"]
-    for level in [*levels, ""]:
-        chosen = [one for one in lines if one["problem"].startswith(level)]
-        gains = sorted(one["speedup"] if one["chosen"] != "original" else 1.0 for one in chosen)
-        seconds = sorted(one["seconds"] for one in chosen)[len(chosen) // 2]
-        mean = math.exp(sum(map(math.log, gains)) / len(gains))
-        faster = sum(gain > 1 for gain in gains)
-        name = level.removeprefix("level") or "all"
-        rows.append(f"| {name} | {len(chosen)} | {faster} | {mean:.2f} | {gains[-1]:.1f} | {seconds:.1f} |")
+    """Of each file: a row a level, and one of all."""
+    rows = [
+        "| on | level | problems | faster | over the model | greatest | over the better of it and torch.compile | "
+        "unsteady | seconds, median |",
+        "|---" * 9 + "|",
+    ]
+    for path in ("optimize-h200", "optimize-cpu-epyc"):
+        lines = [json.loads(text) for text in (ROOT / f"results/{path}.jsonl").read_text().splitlines()]
+        machine = lines[0]["machine"]
+        device = machine["device"] if machine["arch"] else f"{machine['processor']}, 2 threads"
+        for level in [*sorted({one["problem"].split("/")[0] for one in lines}), ""]:
+            chosen = [one for one in lines if one["problem"].startswith(level)]
+            gains = sorted(one["speedup"] if one["chosen"] != "original" else 1.0 for one in chosen)
+            over = [max(one.get("over_better", 0), 1.0) if one["chosen"] != "original" else 1.0 for one in chosen]
+            compared = any("over_better" in one for one in chosen)
+            seconds = sorted(one["seconds"] for one in chosen)[len(chosen) // 2]
+            rows.append(
+                f"| {device} | {level.removeprefix('level') or 'all'} | {len(chosen)} | {sum(g > 1 for g in gains)} | "
+                f"{mean(gains):.2f} | {gains[-1]:.1f} | {f'{mean(over):.2f}' if compared else '-'} | "
+                f"{sum(map(unsteady, chosen))} | {seconds:.1f} |"
+            )
     return "\n".join(rows) + "\n"
 
 
