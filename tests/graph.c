@@ -432,6 +432,7 @@ int main(void)
   lengths();
   side_by_side();
   alone();
+  dear();
   once_a_row();
   places_of_largest();
   layouts();

@@ -154,6 +154,30 @@ static void alone(void)
   }
 }
 
+/* Windows read what is dear from memory, where it was computed in whole vectors; what is cheap they compute, and on a
+ * GPU all. */
+static void dear(void)
+{
+  static const struct {
+    const char *device, *op, *args;
+    int kernels;
+  } cases[] = {{"cpu", "aten.tanh.default", "[2,2],[2,2]", 2},
+               {"cpu", "aten.relu.default", "[2,2],[2,2]", 1},
+               {"cpu", "aten.exp.default", "[3,3],[2,2],[1,1]", 2},
+               {"cpu", "aten.abs.default", "[3,3],[2,2],[1,1]", 1},
+               {"cuda", "aten.tanh.default", "[3,3],[2,2],[1,1]", 1}};
+  for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+    char args[64];
+    describe(cases[k].device);
+    input("x", "f32", "1,3,32,32", NULL);
+    node("e", cases[k].op, "$x", "f32", "1,3,32,32");
+    node("d", "aten.mul.Tensor", "$e,2.0", "f32", "1,3,32,32");
+    snprintf(args, sizeof args, "$d,%s", cases[k].args);
+    node("y", "aten.max_pool2d.default", args, "f32", "1,3,16,16");
+    holds(cases[k].op, ready("\"y\""), cases[k].kernels, false, 0);
+  }
+}
+
 /* The norm of each column is found once a column, not once an element; the chosen row of a table is known in its
  * branch alone. */
 static void once_a_row(void)

@@ -72,6 +72,26 @@ def test_kernels_are_compiled_before_they_run(device, tmp_path, monkeypatch):
         quern.set_option("cache_dir", None)
 
 
+def test_compiled_pytorch_is_timed_and_never_chosen(monkeypatch):
+    """Nor where it is the fastest, or does not run."""
+    take(monkeypatch, "torch.compile")
+    model, x = torch.nn.Softmax(1), randn(5, 33)
+    report = optimize(model, x, seconds=0.01, compare=True).report
+    assert report.chosen not in ("torch.compile", "original") and len(report.samples["torch.compile"]) >= 11
+    times = report.times
+    better = min(times["original"], times["torch.compile"])
+    assert report.record()["over_better"] == better / times[report.chosen]
+    assert "times as fast as the better of the module and torch.compile" in str(report)
+    assert "over_better" not in optimize(model, x, seconds=0.01).report.record()
+
+    def broken(forward):
+        raise RuntimeError("no compiler")
+
+    monkeypatch.setattr(torch, "compile", broken)
+    report = optimize(model, x, seconds=0.01, compare=True).report
+    assert report.rejected["torch.compile"] == "it fails: RuntimeError: no compiler" and report.over_better is None
+
+
 # ---- values ----
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("mode", ["eval", "train"])

@@ -73,6 +73,7 @@ static void need(qn_fusion *f, int value)
 typedef struct uses {
   int *readers; /* by value: how many that are no views read it, by views too */
   bool *far;    /* by value: somebody of another era reads it */
+  bool *window; /* by value: windows of it are read */
 } uses;
 
 static int era_of(const qn_fusion *f, int value)
@@ -81,12 +82,20 @@ static int era_of(const qn_fusion *f, int value)
   return node ? node->era : 0;
 }
 
-static void count_reader(const qn_fusion *f, uses *u, int value, int era)
+static bool has_windows(const qn_fusion *f, const qn_graph_value *view)
+{
+  for (int d = 0; view->form == QN_FORM_AFFINE && d < value_of(f, view->argument[0])->ndim; d++)
+    if (view->view[d].n > 1) return true;
+  return false;
+}
+
+static void count_reader(const qn_fusion *f, uses *u, int value, int era, bool window)
 {
   u->readers[value]++;
   if (era_of(f, value) != era) u->far[value] = true;
+  if (window) u->window[value] = true;
   const qn_graph_value *v = value_of(f, value);
-  if (qn_is_view(v)) count_reader(f, u, v->argument[0], era);
+  if (qn_is_view(v)) count_reader(f, u, v->argument[0], era, window || has_windows(f, v));
 }
 
 /* Computing it again reads no more than reading it would, and does little. */
@@ -110,23 +119,29 @@ static bool is_cheap(const qn_fusion *f, int value, int depth)
 
 static void find_roots(qn_fusion *f, const uses *u, bool fuse)
 {
+  enum { MOST = 60, DEAR = 16 }; /* words of a kernel; operations of an element that windows shall not repeat */
   int *size = qn_allocate_zero((size_t)f->graph->n_values, sizeof *size);
+  int *cost = qn_allocate_zero((size_t)f->graph->n_values, sizeof *cost);
   for (int v = 0; v < f->graph->n_values; v++) {
     const qn_graph_value *value = value_of(f, v);
     if (!f->live[v] || qn_is_memory(value) || value->form == QN_FORM_CONSTANT || qn_is_callers_view(f, v)) continue;
     const bool computes = value->form == QN_FORM_WORD || value->form == QN_FORM_CAST || qn_has_rows(value);
     bool root = f->needed[v] || qn_has_rows(value) || u->far[v] || (!fuse && value->named);
-    int mine = computes;
+    int mine = computes, operations = value->form == QN_FORM_WORD ? qn_word(value->word)->cost : 0;
     for (int k = 0; k < value->n_arguments; k++) {
       const int a = qn_arguments_of(value)[k];
       if (size && !f->is_root[a] && a < v) mine += size[a];
+      if (cost && !f->is_root[a] && a < v) operations += cost[a];
     }
     if (computes && u->readers[v] > 1 && !is_cheap(f, v, 0)) root = true;
-    if (computes && mine > 60) root = true;
+    if (computes && mine > MOST) root = true;
+    if (computes && u->window[v] && f->graph->on_cpu && operations >= DEAR) root = true;
     f->is_root[v] = root;
     if (size) size[v] = root ? 0 : mine;
+    if (cost) cost[v] = root ? 0 : operations;
   }
   qn_release(size);
+  qn_release(cost);
 }
 
 /* ---- kernels ---- */
@@ -341,21 +356,23 @@ static qn_status make_kernels(qn_fusion *f, bool fuse, bool *seen)
 {
   const int n = f->graph->n_values;
   uses u = {.readers = qn_allocate_zero((size_t)n, sizeof *u.readers),
-            .far = qn_allocate_zero((size_t)n, sizeof *u.far)};
-  if (u.readers && u.far) {
-    for (int v = 0; v < n; v++) {
+            .far = qn_allocate_zero((size_t)n, sizeof *u.far),
+            .window = qn_allocate_zero((size_t)n, sizeof *u.window)};
+  const bool failed = !u.readers || !u.far || !u.window;
+  if (!failed) {
+    for (int v = n - 1; v >= 0; v--) { /* readers before what they read */
       const qn_graph_value *value = value_of(f, v);
       if (!f->live[v] || qn_is_memory(value) || qn_is_view(value)) continue;
       for (int k = 0; k < value->n_arguments; k++) {
         const int a = qn_arguments_of(value)[k];
         bool again = false;
         for (int j = 0; j < k; j++) again |= qn_arguments_of(value)[j] == a;
-        if (!again) count_reader(f, &u, a, era_of(f, v));
+        if (!again) count_reader(f, &u, a, era_of(f, v), value->form == QN_FORM_PAD && u.window[v]);
       }
     }
     find_roots(f, &u, fuse);
   }
-  const bool failed = !u.readers || !u.far;
+  qn_release(u.window);
   qn_release(u.readers);
   qn_release(u.far);
   if (failed) return qn_fail(QN_NO_MEMORY, "no memory for %d values", n);
