@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fuse.c - decides which values are written to memory and which kernels write them. A value becomes memory if somebody
- * outside reads it, if it is a reduction or a scan, or if several read it and computing it again would cost more
- * traffic. Then kernels are joined while each value is computed at the same place for all that read it: these need no
- * memory in between, unless somebody else reads it too. Whether a join is possible is found out by writing its body. */
+ * outside reads it, if it is a reduction or a scan, if several read it and computing it again would cost more traffic,
+ * or (on a processor) if windows of it are read and it is dear. Then kernels are joined while each value is computed at
+ * the same place for all that read it: these need no memory in between, unless somebody else reads it too. Whether a
+ * join is possible is found out by writing its body. */
 #include "graph/fuse.h"
 #include <string.h>
 
