@@ -149,8 +149,6 @@ static void write_results(qn_writer *w, const qn_cut *p, bool rows)
 }
 
 /* ---- the whole ---- */
-static long long pieces_along(const qn_cut *p) { return (long long)((p->side + p->piece - 1) / p->piece); }
-
 static void write_position(qn_writer *w, const qn_cut *p)
 {
   const char *type = w->wide ? "long" : "int";
@@ -160,7 +158,8 @@ static void write_position(qn_writer *w, const qn_cut *p)
     if (!p->piece)
       qn_text_add(to, "const %s q = thread_position_in_grid.x;\n", type);
     else if (p->near_n) {
-      const long long n = (long long)p->near_n, apart = (long long)p->near_apart, pieces = pieces_along(p);
+      const long long n = (long long)p->near_n, apart = (long long)p->near_apart;
+      const long long pieces = (long long)qn_pieces_of(p);
       qn_text_add(to, "const %s t = thread_position_in_grid.x, ", type);
       qn_text_add(to, "y = t / %lld * %lld + t %% %lld", n * apart * pieces, n * apart, n);
       if (apart > 1) qn_text_add(to, " * %lld + t / %lld %% %lld", apart, n * pieces, apart);
@@ -169,7 +168,7 @@ static void write_position(qn_writer *w, const qn_cut *p)
     } else if (p->piece == p->side)
       qn_text_add(to, "const %s y = thread_position_in_grid.x;\n", type);
     else {
-      const long long pieces = pieces_along(p);
+      const long long pieces = (long long)qn_pieces_of(p);
       qn_text_add(to, "const %s t = thread_position_in_grid.x, y = t / %lld, from = t %% %lld * %lld;\n", type, pieces,
                   pieces, (long long)p->piece);
     }

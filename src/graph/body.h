@@ -151,7 +151,7 @@ void qn_spread_reduced(qn_writer *w, int value, qn_index o, qn_index r, qn_index
 /* Each root's own places, of row `o` and element `r`. */
 void qn_place_roots(qn_writer *w, const qn_cut *p, qn_index o, qn_index r);
 int64_t qn_steps_of(const qn_cut *p);  /* of a row */
-int64_t qn_pieces_of(const qn_cut *p); /* threads that share a side of rows side by side */
+int64_t qn_pieces_of(const qn_cut *p); /* threads that share a side, of rows side by side or of a flat domain */
 /* block: 0, or how many turns an outer loop has a time, which the caller closes. */
 void qn_open_loop(qn_text *text, const qn_cut *p, bool unrolled, int block);
 /* On a processor, in front of a loop over n lanes: compilers that unroll one whole make no vectors of it. */

@@ -40,21 +40,33 @@ static int64_t side_of(const qn_writer *w, int64_t length, qn_index variable, in
   return side;
 }
 
-int64_t qn_pieces_of(const qn_cut *p) { return (p->side + p->width - 1) / p->width; }
+int64_t qn_pieces_of(const qn_cut *p)
+{
+  const int64_t piece = p->piece ? p->piece : p->width;
+  return (p->side + piece - 1) / piece;
+}
+
+enum { ABREAST = 64 }; /* the most that a thread has side by side */
+
+/* As many for each thread of a side, in whole vectors where there is more than one thread. */
+static int64_t even_piece(int64_t side)
+{
+  enum { VECTOR = 8 };
+  const int64_t pieces = (side + ABREAST - 1) / ABREAST, even = (side + pieces - 1) / pieces;
+  return pieces == 1 ? side : (even + VECTOR - 1) / VECTOR * VECTOR;
+}
 
 /* How many rows a thread of a processor has side by side, all of them on one side. False: quotients of places are left
  * among them. least: of a side. */
 static bool find_width(const qn_writer *w, qn_cut *p, int64_t least)
 {
-  enum { MOST = 64, VECTOR = 8 };
   bool plain = true;
   p->side = side_of(w, p->rows, w->row_variable, least);
   for (int k = 0; k < w->set.n_atoms; k++) {
     const qn_index_atom *atom = &w->set.atom[k];
     plain = plain && (!divides(atom, w->row_variable) || atom->by % p->side == 0);
   }
-  const int64_t pieces = (p->side + MOST - 1) / MOST, even = (p->side + pieces - 1) / pieces;
-  p->width = (int)(pieces == 1 ? p->side : (even + VECTOR - 1) / VECTOR * VECTOR);
+  p->width = (int)even_piece(p->side);
   return plain;
 }
 
@@ -62,17 +74,16 @@ static bool find_width(const qn_writer *w, qn_cut *p, int64_t least)
  * behind it those that read the neighbours, whose lines are at hand then. */
 static bool choose_lines(const qn_writer *w, qn_cut *p)
 {
-  enum { LEAST = 8, MOST = 64, VECTOR = 8, FEW = 256 };
+  enum { LEAST = 8, FEW = 256 };
   const int64_t apart = w->far_apart;
   if (!w->far_bytes || apart < LEAST || p->length % (apart * w->far_n)) return false;
   p->side = side_of(w, apart, 0, 16);
-  const int64_t pieces = (p->side + MOST - 1) / MOST, even = (p->side + pieces - 1) / pieces;
-  int64_t best = pieces == 1 ? p->side : 0;
+  int64_t best = p->side <= ABREAST ? p->side : 0;
   for (int64_t of = 16; of && !best; of /= 2) /* all of one length, of the largest power of 2 that fits */
-    for (int64_t n = MOST; n >= MOST / 2 && !best; n--)
+    for (int64_t n = ABREAST; n >= ABREAST / 2 && !best; n--)
       if (n % of == 0 && p->side % n == 0) best = n;
   if (!best && w->far_n > FEW) return false; /* pieces off the lines of memory */
-  p->piece = best ? best : (even + VECTOR - 1) / VECTOR * VECTOR;
+  p->piece = best ? best : even_piece(p->side);
   p->near_n = w->far_n;
   p->near_apart = apart / p->side;
   return true;
@@ -177,7 +188,7 @@ void qn_cut_choose(const qn_writer *w, qn_cut *p)
 
 void qn_cut_launch(const qn_cut *p, qn_body *body)
 {
-  const int64_t threads = p->piece ? p->length / p->side * ((p->side + p->piece - 1) / p->piece)
+  const int64_t threads = p->piece                             ? p->length / p->side * qn_pieces_of(p)
                           : p->schedule == QN_SCHEDULE_FLAT    ? p->length / p->width
                           : p->schedule == QN_SCHEDULE_THREAD  ? p->rows
                           : p->across                          ? p->rows / p->side * qn_pieces_of(p)

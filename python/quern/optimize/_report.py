@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 
 from ..bench import stats
 
+COMPILED = "torch.compile"  # among the alternatives, where it was asked for; never chosen
+
 
 @dataclass
 class Report:
@@ -52,9 +54,9 @@ class Report:
     def over_better(self) -> float | None:
         """How many times as fast as the better of the module and torch.compile; None: the latter was not timed."""
         times = self.times
-        if "torch.compile" not in times:
+        if COMPILED not in times:
             return None
-        return min(times["original"], times["torch.compile"]) / times[self.chosen]
+        return min(times["original"], times[COMPILED]) / times[self.chosen]
 
     def record(self) -> dict:
         """Members of a line of JSON: docs/result-line.schema.json."""

@@ -30,12 +30,11 @@ from . import (
     _verify,
 )
 from ._graph import Graph, Unplannable
-from ._report import Report
+from ._report import COMPILED, Report
 from .runtime import Fast
 
 ALONE = ", faster kernels alone"  # behind the name of a plan without its slower kernels
 GRAPHED = ", CUDA graph"
-COMPILED = "torch.compile"  # is timed beside the plans, and never chosen
 FAR, MOST_RACERS = 2.0, 8  # times the fastest of a few runs; how many are timed in turns
 MOST_MEMORY, FREE_BYTES = 2, 512 << 20  # times the module's, and beside that: products have a workspace
 IDLE_BYTES = 1 << 30  # of PyTorch's allocator
@@ -95,6 +94,7 @@ class Search:
         self.device = device_of(model, args, kwargs)
         self.cuda = self.device.type == "cuda"
         self.quick: dict[str, int] = {}  # ns of a few runs of each alternative
+        self.compiled: dict[str, Callable] = {}  # the module by torch.compile, to be timed beside
         self.own_peak: int | None = None  # bytes that a call of the module takes beside its inputs and weights
         refuse_call(model, args, kwargs)
         result, found = _capture.watched_run(model, args, kwargs, self.device)
@@ -187,8 +187,10 @@ class Search:
         before, alternatives = (None, []) if compare else _kept.look(name), self.alternatives()
         if before[0] is None:
             _ahead.compile_kernels([(x.main, x.plan, x.program.names) for x in alternatives if x.main and x.program])
+        if compare:
+            self._compile()
         with _timing.in_turn():
-            return self._timed(name, before, alternatives, seconds, verify, compare)
+            return self._timed(name, before, alternatives, seconds, verify)
 
     def _timed(
         self,
@@ -197,12 +199,11 @@ class Search:
         alternatives: list[Alternative],
         seconds: float,
         verify: bool,
-        compare: bool,
     ) -> tuple[Fast, Alternative] | None:
         report = self.report
         reference = _verify.Reference(self.model, self.forward, self.args, self.kwargs)
         racers: dict[str, tuple[Fast, Alternative]] = {}
-        kept = self._kept(before[0], before[1], alternatives, reference)
+        kept = self._kept(*before, alternatives, reference)
         if kept is not None:
             return kept or None
         right = [(self._enter(racers, alternative, reference), alternative) for alternative in alternatives]
@@ -222,7 +223,7 @@ class Search:
         if not racers:
             report.why.append("no alternative is right")
             return None
-        samples = self._race(racers, seconds, compare)
+        samples = self._race(racers, seconds)
         chosen = self._fastest(racers, samples, reference, verify)
         for fast, _ in racers.values():
             if chosen is None or fast is not chosen[0]:
@@ -316,13 +317,11 @@ class Search:
                         return fast, made
         return None
 
-    def _race(self, racers: dict[str, tuple[Fast, Alternative]], seconds: float, compare: bool) -> dict[str, list[int]]:
+    def _race(self, racers: dict[str, tuple[Fast, Alternative]], seconds: float) -> dict[str, list[int]]:
         device = torch.cuda.device(self.device) if self.cuda else contextlib.nullcontext()
         with torch.no_grad(), _capture.kept_buffers(self.model), device:
-            callables: dict[str, Callable] = {"original": self.forward}
+            callables: dict[str, Callable] = {"original": self.forward, **self.compiled}
             callables |= {name: fast for name, (fast, _) in racers.items()}
-            if compare:
-                callables |= self._compiled()
             functions: dict[str, Callable[[], object]] = {
                 name: functools.partial(function, *self.args, **self.kwargs) for name, function in callables.items()
             }
@@ -333,16 +332,17 @@ class Search:
         self.report.samples = samples
         return samples
 
-    def _compiled(self) -> dict[str, Callable]:
+    def _compile(self) -> None:
         """The module by torch.compile's default mode, if that runs it."""
         try:
             compiled = torch.compile(self.forward)
-            compiled(*self.args, **self.kwargs)
+            with torch.no_grad(), _capture.kept_buffers(self.model):
+                compiled(*self.args, **self.kwargs)
         except Exception as error:
             text = (str(error).splitlines() or [""])[0]
             self.report.rejected[COMPILED] = f"it fails: {type(error).__name__}: {text}"
-            return {}
-        return {COMPILED: compiled}
+            return
+        self.compiled[COMPILED] = compiled
 
     def _fastest(
         self,
