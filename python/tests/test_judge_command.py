@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`python -m quern.kernelbench` as its users call it: verdicts over files and folders, mistakes, precision, limits."""
 
+import concurrent.futures.process
 import contextlib
 import dataclasses
 import fcntl
@@ -17,7 +18,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent / "judge"))
 import cases  # noqa: E402
 from judging import ADD_RELU, MODEL, OPTIONS, QUICK, UNMASKED, files  # noqa: E402
 from quern.kernelbench import __main__ as command  # noqa: E402
-from quern.kernelbench import _ceilings, _lines, _process, _timing  # noqa: E402
+from quern.kernelbench import _ceilings, _judge, _lines, _process, _run, _timing  # noqa: E402
 
 torch = pytest.importorskip("torch")
 
@@ -302,3 +303,46 @@ def test_jobs_judge_what_one_does_and_time_in_turns(tmp_path, capsys, monkeypatc
     reference, candidate = (str(tmp_path / name / "level1/1_Add.py") for name in ("kb", "new"))
     assert [line["verdict"] in _lines.CORRECT for line in _lines.judge(reference, [candidate], options)] == [True]
     assert not alone
+
+
+def test_what_ends_a_judge_ends_no_run(tmp_path, capsys, monkeypatch):
+    """No memory for its own comparison is a line; a job that ends is a sentence."""
+    files(tmp_path, **{"kb/level1/1_Add": ADD_RELU, "new/level1/1_Add": UNMASKED.replace("MASK", "pass")})
+    words = ["run", str(tmp_path / "kb"), "--candidates", str(tmp_path / "new"), *QUICK]
+
+    def no_memory(self):
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 12.00 GiB.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_judge.Judge, "compile", no_memory)
+        assert command.main([*words, "--json", "-"]) == 2
+    line = json.loads(capsys.readouterr().out)
+    assert (line["verdict"], line["reason"]) == ("cannot be judged", "the judge itself: CUDA out of memory")
+
+    def ended(*_):
+        raise concurrent.futures.process.BrokenProcessPool
+        yield
+
+    monkeypatch.setattr(_run, "_judged", ended)
+    assert command.main(words) == 2
+    assert "a job ended in the middle of a problem" in capsys.readouterr().err
+
+
+def test_an_element_changes_behind_all_that_is_queued(monkeypatch):
+    """In `go`, not in `stage`: work that begins earlier reads other data. A warm call before has data of its own."""
+    monkeypatch.syspath_prepend(str(pathlib.Path(_process.__file__).parent))  # as the process of a model finds it
+    import _child
+
+    memory = {name: _process._memory(name, False) for name in ("inputs", "outputs")}
+    session = _child.Session({"device": "cpu", **{name: one.fd for name, one in memory.items()}})
+    monkeypatch.setitem(_child.WATCHED, "torch.cuda.synchronize", (torch.cuda, "synchronize", torch.cuda.synchronize))
+    x, seen = torch.arange(1.0, 7.0).reshape(2, 3), []
+    session.sets, session.model = [[x]], lambda a: seen.append(a.clone()) or a * 2
+    session.do_stage(0, 0.5, -1, "", False, 64, warm=True, check=True)
+    assert torch.equal(seen.pop(), x) and not seen
+    assert torch.equal(session.staged[0], x * 0.5)
+    session.do_go(wait=True, flush=True)
+    changed = x * 0.5
+    changed[-1, -1] *= 50
+    assert torch.equal(seen.pop(), changed) and torch.equal(session.outputs, changed * 2)
+    assert torch.equal(session.kept[0], changed)  # with which the inputs are compared afterwards
