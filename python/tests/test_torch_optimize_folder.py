@@ -3,7 +3,6 @@
 
 import json
 import os
-import pathlib
 import subprocess
 import sys
 
@@ -14,6 +13,7 @@ torch = pytest.importorskip("torch")
 if not hasattr(torch.export, "default_decompositions"):
     pytest.skip("before torch 2.6 models cannot be captured", allow_module_level=True)
 
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}  # of this process's quern, in each process below
 PROBLEM = """
 import os, signal, time, torch
 class Model(torch.nn.Module):
@@ -41,9 +41,7 @@ def test_each_problem_of_a_folder_gets_a_file_or_a_sentence(tmp_path):
 
     def run(*words):
         command = [sys.executable, "-m", "quern.optimize", "problems", "--out", "new", "--json", "lines.jsonl"]
-        paths = [os.environ.get("PYTHONPATH", ""), str(pathlib.Path(__file__).parents[1])]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-        environment["QUERN_CACHE_DIR"] = str(tmp_path / "cache")  # a choice that was kept would not be timed
+        environment = {**ENVIRONMENT, "QUERN_CACHE_DIR": str(tmp_path / "cache")}  # a choice kept would not be timed
         command += ["--device", "cpu", "--seconds", "0.01", *words]
         return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
 
@@ -81,7 +79,8 @@ def test_jobs_time_in_turns(tmp_path):
     code += "quern.torch.optimize(torch.nn.Softmax(1), torch.randn(3, 5), seconds=0.01)\n"
     code += "print('timed')"
     with turns.Turns(lock)():
-        child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+        words = [sys.executable, "-c", code]
+        child = subprocess.Popen(words, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True)
         assert child.stdout and child.stdout.readline() == "ready\n"
         with pytest.raises(subprocess.TimeoutExpired):
             child.wait(timeout=1)
