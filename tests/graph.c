@@ -374,6 +374,16 @@ static void kept(void)
   const char *told = qn_graph_plan_text(plan);
   check(strstr(told, "{\"kind\":\"extern\",\"node\":\"y\"}") && strstr(told, "the caller keeps it"), "it stays");
   qn_graph_plan_destroy(&plan);
+  static const char products[] =
+      "{\"inputs\":[{\"name\":\"x\",\"dtype\":\"f32\",\"shape\":[2,2]}],\"nodes\":["
+      "{\"name\":\"y\",\"op\":\"aten.mm.default\",\"args\":[{\"ref\":\"x\"},{\"ref\":\"x\"}],\"dtype\":\"f32\","
+      "\"shape\":[2,2]},"
+      "{\"name\":\"z\",\"op\":\"aten.mmm.default\",\"args\":[{\"ref\":\"x\"}],\"dtype\":\"f32\",\"shape\":[2,2]}],"
+      "\"outputs\":[\"y\",\"z\"]}";
+  check(!qn_graph_plan_create(&plan, products, strlen(products), NULL), "a product, and an op that nobody knows");
+  told = qn_graph_plan_text(plan);
+  check(strstr(told, "\"y\",\"why\":\"a product") && strstr(told, "\"z\",\"why\":\"the planner has no rule"), told);
+  qn_graph_plan_destroy(&plan);
   refused("{\"inputs\":[" X "],\"nodes\":[{\"name\":\"y\",\"op\":\"aten.relu.default\",\"args\":[{\"ref\":\"x\"}],"
           "\"extern\":1,\"dtype\":\"f32\",\"shape\":[4]}],\"outputs\":[\"y\"]}",
           QN_BAD_ARGUMENT, "neither true nor false");

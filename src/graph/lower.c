@@ -270,6 +270,16 @@ static const qn_graph_rule *rule_of(const char *op)
   return NULL;
 }
 
+/* Why a node has no rule. */
+static const char *without_rule(const char *op)
+{
+  static const char *const products[] = {"aten.mm.", "aten.addmm.", "aten.bmm.", "aten.baddbmm.",
+                                         "aten.scaled_dot_product_attention."};
+  for (size_t k = 0; k < sizeof products / sizeof *products; k++)
+    if (!strncmp(op, products[k], strlen(products[k]))) return "a product, which this plan leaves to a library";
+  return "the planner has no rule for this op";
+}
+
 /* A type of which a body can read and write elements, and how many of them. */
 static const char *unfit(const qn_graph_value *v)
 {
@@ -294,7 +304,7 @@ static void lower_node(qn_lowering *l)
   const qn_graph_node *node = qn_node_of(l);
   const qn_graph_rule *rule = rule_of(node->op);
   if (!rule || node->is_kept) {
-    qn_give_up(l, rule ? "the caller keeps it" : "the planner has no rule for this op");
+    qn_give_up(l, rule ? "the caller keeps it" : without_rule(node->op));
     return;
   }
   const char *why = unfit(qn_value_at(l, node->result[0]));
