@@ -412,7 +412,7 @@ static void strays(void)
 {
   static const struct {
     const char *op, *args, *shape, *result, *why;
-  } cases[] = {{"aten.mm.default", "$x,$x", "4,4", "4,4", "no rule"},
+  } cases[] = {{"aten.mm.default", "$x,$x", "4,4", "4,4", "a product"},
                {"aten.relu.default", "$x", "0,4", "0,4", "no elements"},
                {"aten.relu.default", "$x", "4,4", "4,5", "described shape"},
                {"aten.add.Tensor", "$x,null", "4,4", "4,4", "neither a tensor nor a number"},

@@ -471,6 +471,25 @@ def test_an_order_of_sums_is_no_error_and_a_wrong_element_is():
     assert "wrong" in reference.wrong(off)
 
 
+def test_who_is_behind_leaves_the_race_and_is_not_chosen(monkeypatch):
+    took = {"original": 900, "compiled": 500, "near": 120, "first": 100, "behind": 126}
+    monkeypatch.setattr(_timing, "_once", lambda run, cuda: run())
+    functions = {name: functools.partial(took.get, name) for name in took}
+    samples = _timing.race(functions, False, 0.0, 2)
+    assert {name for name, each in samples.items() if len(each) == _timing.FEWEST} == {*took} - {"behind"}
+    assert len(samples["behind"]) == _timing.AHEAD
+    samples["behind"] = [1] * _timing.AHEAD  # as if all had been slower since
+    assert _timing.ranking(samples) == ["first", "near", "compiled", "original", "behind"]
+    assert _timing.faster([8, 8, 8, 100], [4, 4, 4])[1] == 2
+
+
+def test_slow_runs_are_few(monkeypatch):
+    monkeypatch.setattr(_timing, "_once", lambda run, cuda: run())
+    for each, n in ((1000, _timing.RUNS), (_timing.ENOUGH_NS / 2.5, 3), (_timing.ENOUGH_NS * 9, 2)):
+        runs = []
+        assert _timing.fastest(lambda runs=runs, each=each: runs.append(0) or each, False) == each and len(runs) == n
+
+
 # ---- kernels that are slower than PyTorch's ops ----
 def two_kernels():
     """A sum along columns and one along rows, which no kernel does together."""
@@ -488,15 +507,33 @@ def test_slower_kernels_are_found():
     slow, quick = (step["name"] for step in kernels)
     run[slow], run[quick] = lambda inputs: time.sleep(0.02), lambda inputs: None
     leaves = search.captured.leaves
-    assert _select.losers(fused.main, fused.plan, run, leaves) == kernels[0]["nodes"]
+    assert _select.losers(fused.main, fused.plan, run, leaves, {}) == kernels[0]["nodes"]
     run[slow] = run[quick]
-    assert _select.losers(fused.main, fused.plan, run, leaves) == []
+    assert _select.losers(fused.main, fused.plan, run, leaves, {}) == []
+
+
+def test_what_computes_alike_is_compiled_and_timed_once(monkeypatch):
+    """Blocks of a network: the same kernel and the same PyTorch's op again, whatever the nodes are called."""
+    model = of(lambda x, y, z: [(torch.softmax(one, 1) * 2).sort()[0] for one in (x, y, z)])
+    search = _search.Search(model, model, (randn(40, 30), randn(40, 30), randn(40, 31)), {}, Report())
+    (fused,) = [one for one in search.alternatives() if one.name == "fused"]
+    steps = [step["name"] for step in fused.plan["steps"] if step["kind"] == "kernel"]
+    first, again, other = (fused.program.names[name] for name in steps)
+    assert first is again and first is not other and f"{steps[1]} = {steps[0]}\n" in fused.program.text
+    timed, times = [], {}
+    monkeypatch.setattr(_timing, "fastest", lambda run, cuda: timed.append(run) or len(timed))
+    for _ in range(2):
+        _select.losers(fused.main, fused.plan, fused.program.names, search.captured.leaves, times)
+    ops = {"_softmax", "mul", "sort"}
+    assert len(timed) == 2 * (len(ops) + 1) == len(times)  # of two shapes: each op and the kernel
+    kernels = [step for step in fused.plan["steps"] if step["kind"] == "kernel"]
+    assert kernels[0]["ns"] == kernels[1]["ns"] != kernels[2]["ns"]
 
 
 def test_slower_kernels_become_pytorchs_ops(monkeypatch):
     lost = []
 
-    def losers(main, plan, kernels, values):
+    def losers(main, plan, kernels, values, times):
         lost[:] = next(step["nodes"] for step in plan["steps"] if step["kind"] == "kernel")
         return lost
 

@@ -31,7 +31,7 @@ def compile_kernels(plans: list[tuple[Graph, dict | None, dict]]) -> None:
                 continue
             inputs = [metas[Ref(one["ref"], one.get("index"))] for one in step["inputs"]]
             if sum(map(_bytes, [*inputs, *map(_program.stored, step["outputs"])])) <= MOST_BYTES:
-                wanted.setdefault((_program.kernel_text(step), *inputs), kernels[step["name"]])
+                wanted.setdefault((_program.definition(step), *inputs), kernels[step["name"]])
             for out in step["outputs"]:
                 made = _graph.Meta(out["dtype"], tuple(out["shape"]), tuple(out["strides"]))
                 metas[Ref(out["name"], out.get("index"))] = made

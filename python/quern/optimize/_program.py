@@ -73,9 +73,14 @@ def build(main: Graph, plan: dict, prepare: Graph | None, name: str) -> Program:
 
 # ---- kernels ----
 def _kernels(plan: dict):
+    """Their definitions; a kernel like an earlier one is that."""
+    first: dict[str, str] = {}
     for step in plan["steps"]:
         if step["kind"] == "kernel":
-            yield kernel_text(step)
+            text = definition(step)
+            why = "".join(f"# {line}\n" for line in filter(None, [step.get("why", "")]))
+            same = first.setdefault(text, step["name"])
+            yield f"{step['name']} = {same}" if same != step["name"] else f"{why}{step['name']} = {text}"
 
 
 def _quoted(text: str) -> str:
@@ -89,13 +94,13 @@ def dtype_text(word: str) -> str:
     return str(_graph.WORDS[word])
 
 
-def kernel_text(step: dict) -> str:
-    """The definition of a kernel step: its body, and all of a call but the inputs."""
+def definition(step: dict) -> str:
+    """What a kernel step calls: its body, and all of a call but the inputs. Steps that compute alike read alike,
+    whatever their numbers, so that a network's repeated blocks, and its plans, share what is compiled and timed."""
     outputs = step["outputs"]
     make = {"metal": "metal_kernel", "cuda": "cuda_kernel"}[step["dialect"]]
-    more = "".join(f"    # {line}\n" for line in filter(None, [step.get("why", "")]))
     words = [
-        f"        {json.dumps(step['name'])},",
+        f"        {json.dumps(re.sub('^k[0-9]+', 'k', step['name']))},",
         f"        {json.dumps([one['parameter'] for one in step['inputs']])},",
         f"        {json.dumps([out['parameter'] for out in outputs])},",
         f"        {_quoted(step['source'])},",
@@ -113,8 +118,7 @@ def kernel_text(step: dict) -> str:
     ]
     if step.get("threadgroup"):
         call.append(f"    threadgroup={tuple(step['threadgroup'])},")
-    lines = [f"{step['name']} = partial(", f"    quern.{make}(", *words, "    ),", *call, ")"]
-    return more.replace("    #", "#") + "\n".join(lines)
+    return "\n".join(["partial(", f"    quern.{make}(", *words, "    ),", *call, ")"])
 
 
 # ---- the function ----

@@ -94,6 +94,7 @@ class Search:
         self.device = device_of(model, args, kwargs)
         self.cuda = self.device.type == "cuda"
         self.quick: dict[str, int] = {}  # ns of a few runs of each alternative
+        self.times: dict[str, int] = {}  # of kernels and PyTorch's ops alone
         self.compiled: dict[str, Callable] = {}  # the module by torch.compile, to be timed beside
         self.own_peak: int | None = None  # bytes that a call of the module takes beside its inputs and weights
         refuse_call(model, args, kwargs)
@@ -275,7 +276,7 @@ class Search:
             return None
         values = [*fast.given, *(self.captured.leaves[k] for k in fast.users)]
         with torch.no_grad():
-            lost = _select.losers(main, plan, program.names, values)
+            lost = _select.losers(main, plan, program.names, values, self.times)
         return self._keeping(alternative, lost) if lost else None
 
     def _keeping(self, alternative: Alternative, nodes: list[str]) -> Alternative | None:
@@ -326,9 +327,8 @@ class Search:
                 name: functools.partial(function, *self.args, **self.kwargs) for name, function in callables.items()
             }
             for function in functions.values():
-                for _ in range(3):
-                    function()
-            samples = _timing.race(functions, self.cuda, seconds)
+                function()
+            samples = _timing.race(functions, self.cuda, seconds, 1 + len(self.compiled))
         self.report.samples = samples
         return samples
 
