@@ -165,6 +165,8 @@ def test_bad_arguments_have_sentences():
         quern.torch.optimize(lambda x: x, randn(3))
     with pytest.raises(TypeError, match="example_inputs is a int, it must be a tensor or a tuple"):
         quern.torch.optimize(nn.ReLU(), 3)
+    with pytest.raises(TypeError, match="example_kwargs is a Tensor, it must be a dict; several inputs are one tuple"):
+        quern.torch.optimize(nn.Bilinear(3, 3, 3), randn(3), randn(3))
     with pytest.raises(ValueError, match="seconds is 0, it must be above 0"):
         quern.torch.optimize(nn.ReLU(), randn(3), seconds=0)
 

@@ -135,6 +135,9 @@ def optimize(
         args = tuple(example_inputs)
     else:
         raise TypeError(f"example_inputs is a {type(example_inputs).__name__}, it must be a tensor or a tuple")
+    if example_kwargs is not None and not isinstance(example_kwargs, dict):
+        kind = type(example_kwargs).__name__
+        raise TypeError(f"example_kwargs is a {kind}, it must be a dict; several inputs are one tuple: (model, (x, y))")
     if not seconds > 0:
         raise ValueError(f"seconds is {seconds}, it must be above 0")
     made = Optimized(model, seconds, shapes, verify, compare)
