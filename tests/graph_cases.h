@@ -210,6 +210,8 @@ static void reductions(void)
   one_op("aten.avg_pool2d.default", "$x,[3,3],[2,2],[1,1],false,false", "f32", "2,3,9,8", "f32", "2,3,5,4", false);
   one_op("aten.max_pool2d.default", "$x,[3,2],[2,1],[1,1],[2,1]", "f32", "2,3,11,8", "f32", "2,3,5,9", true);
   one_op("aten._adaptive_avg_pool2d.default", "$x,[2,3]", "f32", "2,3,8,9", "f32", "2,3,2,3", false);
+  one_op("aten.upsample_nearest2d.vec", "$x,null,[2.0,4.0]", "f32", "2,3,5,7", "f32", "2,3,10,28", false);
+  one_op("aten.upsample_nearest1d.default", "$x,[16],null", "f32", "2,3,8", "f32", "2,3,16", false);
 }
 
 /* A GPU's simdgroups of several rows: whole ones and a last one with fewer, packs and single elements. */
@@ -418,6 +420,9 @@ static void strays(void)
                {"aten.add.Tensor", "$x,null", "4,4", "4,4", "neither a tensor nor a number"},
                {"aten.relu_.default", "$x", "4,4", "4,4", "no rule"},
                {"aten.permute.default", "$x,[0]", "4,4", "4,4", "order of other dimensions"},
+               {"aten.upsample_nearest1d.vec", "$x,[12],null", "1,2,4", "1,2,12", "no power of 2"},
+               {"aten.upsample_nearest1d.vec", "$x,null,[2.2]", "1,2,4", "1,2,8", "no quotient of extents"},
+               {"aten.upsample_nearest2d.default", "$x,[8,8],2.0,2.2", "1,2,4,4", "1,2,8,8", "no quotient of extents"},
                {"aten.sum.dim_IntList", "$x,[7]", "4,4", "4", "a dimension is not there"}};
   for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
     qn_graph_plan *plan = NULL;

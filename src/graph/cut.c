@@ -74,7 +74,7 @@ static bool find_width(const qn_writer *w, qn_cut *p, int64_t least)
  * behind it those that read the neighbours, whose lines are at hand then. */
 static bool choose_lines(const qn_writer *w, qn_cut *p)
 {
-  enum { LEAST = 8, FEW = 256 };
+  enum { LEAST = 8, FEW = 256, DEAR = 4 };
   const int64_t apart = w->far_apart;
   if (!w->far_bytes || apart < LEAST || p->length % (apart * w->far_n)) return false;
   p->side = side_of(w, apart, 0, 16);
@@ -86,6 +86,7 @@ static bool choose_lines(const qn_writer *w, qn_cut *p)
   p->piece = best ? best : even_piece(p->side);
   p->near_n = w->far_n;
   p->near_apart = apart / p->side;
+  p->gathers = w->cost_lane >= DEAR;
   return true;
 }
 

@@ -32,7 +32,7 @@ int qn_given_value(qn_lowering *l, int k, const char *name)
   return 0;
 }
 
-static double real_of(const qn_argument *a, double otherwise)
+double qn_real_of(const qn_argument *a, double otherwise)
 {
   if (a->kind == QN_ARGUMENT_REAL) return a->real;
   return a->kind == QN_ARGUMENT_INTEGER || a->kind == QN_ARGUMENT_BOOL ? (double)a->integer : otherwise;
@@ -66,7 +66,7 @@ int qn_given_operand(qn_lowering *l, int k, const char *name)
 
 double qn_given_real(const qn_lowering *l, int k, const char *name, double otherwise)
 {
-  return real_of(qn_given(l, k, name), otherwise);
+  return qn_real_of(qn_given(l, k, name), otherwise);
 }
 
 int64_t qn_given_integer(const qn_lowering *l, int k, const char *name, int64_t otherwise)

@@ -42,6 +42,7 @@ const qn_argument *qn_given(const qn_lowering *l, int k, const char *name);
 int qn_given_value(qn_lowering *l, int k, const char *name); /* a tensor, else it gives up and returns 0 */
 /* A tensor, or a number as a constant of the intermediate type. */
 int qn_given_operand(qn_lowering *l, int k, const char *name);
+double qn_real_of(const qn_argument *a, double otherwise); /* of a number */
 double qn_given_real(const qn_lowering *l, int k, const char *name, double otherwise);
 int64_t qn_given_integer(const qn_lowering *l, int k, const char *name, int64_t otherwise);
 bool qn_given_bool(const qn_lowering *l, int k, const char *name);

@@ -248,7 +248,44 @@ static void embedding(qn_lowering *l, int which)
   qn_result(l, 0, qn_made(l, QN_FORM_GATHER, qn_value_at(l, table)->dtype, ndim, shape, table, at));
 }
 
-const qn_graph_rule qn_graph_view_rules[] = {QN_ATEN("view", reshape, 0),
+/* Each element `by` times along the last n dimensions. PyTorch finds an element's place by a product in float, which is
+ * exact for powers of 2; of scales that are given, the extents' quotient must be one. */
+static void upsample_nearest(qn_lowering *l, int n)
+{
+  int ndim;
+  int64_t out[QN_GRAPH_DIMS], shape[QN_GRAPH_DIMS];
+  described(l, 0, &ndim, out);
+  const int a = qn_given_value(l, 0, "input"), first = ndim - n;
+  qn_give_up_if(l, l->why || qn_value_at(l, a)->ndim != ndim || ndim + n > QN_GRAPH_DIMS, "other dimensions");
+  memcpy(shape, qn_value_at(l, a)->shape, sizeof shape);
+  for (int d = ndim - 1; d >= first; d--) {
+    const int64_t have = shape[d], by = out[d] / have;
+    qn_give_up_if(l, by * have != out[d] || (by & (by - 1)), "a scale that is no power of 2");
+    shape[first + 2 * (d - first)] = have;
+    shape[first + 2 * (d - first) + 1] = by;
+  }
+  for (int k = 2; k < qn_node_of(l)->n_arguments; k++) {
+    const qn_argument *given = qn_given(l, k, NULL);
+    const int many = given->kind == QN_ARGUMENT_LIST ? given->n : given->kind != QN_ARGUMENT_NONE;
+    for (int j = 0; j < many; j++) {
+      const int d = given->kind == QN_ARGUMENT_LIST ? j : k - 2;
+      const double scale = qn_real_of(given->kind == QN_ARGUMENT_LIST ? &given->list[j] : given, 0);
+      qn_give_up_if(l, d >= n || scale != (double)shape[first + 2 * d + 1], "a scale that is no quotient of extents");
+    }
+  }
+  const int v = qn_viewed(l, a, ndim + n, shape);
+  for (int d = 0; d < n && !l->why; d++)
+    l->graph->value[v].view[first + d] = (qn_view_index){.n = 1, .dim = {first + 2 * d}, .step = {1}};
+  if (!l->why) qn_result(l, 0, qn_reshaped(l, v, ndim, out));
+}
+
+const qn_graph_rule qn_graph_view_rules[] = {{"aten.upsample_nearest1d.vec", upsample_nearest, 1},
+                                             {"aten.upsample_nearest2d.vec", upsample_nearest, 2},
+                                             {"aten.upsample_nearest3d.vec", upsample_nearest, 3},
+                                             QN_ATEN("upsample_nearest1d", upsample_nearest, 1),
+                                             QN_ATEN("upsample_nearest2d", upsample_nearest, 2),
+                                             QN_ATEN("upsample_nearest3d", upsample_nearest, 3),
+                                             QN_ATEN("view", reshape, 0),
                                              QN_ATEN("_unsafe_view", reshape, 0),
                                              QN_ATEN("reshape", reshape, 0),
                                              QN_ATEN("_reshape_copy", reshape, 1),

@@ -179,6 +179,22 @@ void qn_write_place(qn_writer *w, qn_index place, qn_text *to)
   qn_index_write(&w->set, qn_index_add(&w->set, place, shared, -1), w->wide, to);
 }
 
+/* Elements that are no neighbours along the loop, in a loop of their own before it: in one loop with them, compilers
+ * make no vectors of what is computed. */
+static void gather_before(qn_writer *w, int name, qn_dtype type, qn_text *loaded)
+{
+  const qn_cut *p = w->cut;
+  qn_write_type(&w->row, type);
+  qn_text_add(&w->row, " l%d[%lld];\n", name, (long long)p->piece);
+  qn_open_piece(&w->row, p, w->wide);
+  const char *at = p->piece == p->side ? "x" : "x - from";
+  qn_text_add(&w->row, "l%d[%s] = ", name, at);
+  qn_write_type(&w->row, type);
+  qn_text_add(&w->row, "(%s);\n}\n", loaded->at ? loaded->at : "");
+  drop(w, loaded);
+  qn_text_add(loaded, "l%d[%s]", name, at);
+}
+
 static int write_load(qn_writer *w, int value, const qn_index *at)
 {
   const qn_graph_value *v = &w->graph->value[value];
@@ -190,7 +206,8 @@ static int write_load(qn_writer *w, int value, const qn_index *at)
   const int64_t bytes = v->n * (int64_t)qn_dtype_bytes(v->dtype);
   if (are_neighbours(w, place, w->row_variable, 1)) w->unit_row += bytes;
   int64_t apart, n;
-  if (are_neighbours(w, place, w->step_variable, w->width))
+  const bool along = are_neighbours(w, place, w->step_variable, w->width);
+  if (along)
     w->unit_length += bytes;
   else if (v->n >= w->cut->length && bytes > w->far_bytes && qn_index_far(&w->set, place, w->step_variable, &apart, &n))
     w->far_apart = apart, w->far_n = n, w->far_bytes = bytes;
@@ -206,6 +223,7 @@ static int write_load(qn_writer *w, int value, const qn_index *at)
     qn_text_add(&loaded, "i%d[", k), qn_write_place(w, place, &loaded), qn_text_add(&loaded, "]");
   else
     qn_text_add(&loaded, "i%d", k);
+  if (w->cut->gathers && level == QN_LEVEL_LANE && !along && !w->inner) gather_before(w, name, type, &loaded);
   qn_text *to = stream(w, level);
   qn_text_add(to, "const ");
   qn_write_type(to, type);

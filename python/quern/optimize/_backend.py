@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from . import _capture, _convolutions, _graph, _planner, _products, _program, _timing
+from . import _capture, _convolutions, _graph, _planner, _products, _program, _simplify, _timing
 from ._graph import Graph, Unplannable
 from ._replay import Replay
 
@@ -168,6 +168,7 @@ def _compile(module: torch.fx.GraphModule, inputs: Sequence) -> Callable:
         graph = _graph.from_fx(module, devices.pop())
         if graph.device not in ("cpu", "cuda"):
             raise Unplannable(f"it is on {graph.device}")
+        _simplify.simplify(graph)
     except Unplannable as error:
         _log.info("a graph runs as it is: %s", error)
         return make_boxed_func(module.forward)

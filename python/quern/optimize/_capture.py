@@ -28,7 +28,9 @@ WHOLE = (
     "aten.rnn_tanh",
     "aten.rnn_relu",
     "aten.upsample_",
-    "aten.einsum",
+    "aten.index_add",
+    "aten.scatter_add",
+    "aten.scatter_reduce",
 )
 
 

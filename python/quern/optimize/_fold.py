@@ -15,7 +15,7 @@ from ._graph import Graph, Meta, Node, Ref, Unplannable
 
 _NORM = "aten._native_batch_norm_legit_no_training.default"
 _PRODUCTS = ("aten.convolution.default", "aten.addmm.default")
-_CREATE = ("aten.full.default", "aten.scalar_tensor.default", "aten.arange.start_step", "aten.empty.memory_format")
+CREATE = ("aten.full.default", "aten.scalar_tensor.default", "aten.arange.start_step", "aten.empty.memory_format")
 
 
 def evaluate(graph: Graph, values: dict, seen=lambda node, value, run: None) -> list:
@@ -47,6 +47,12 @@ def repropagate(graph: Graph) -> None:
             for name, m in graph.inputs.items()
         }
         evaluate(graph, made, record)
+
+
+def is_view(node: Node) -> bool:
+    """Whether its result may share memory with its first argument."""
+    returns = _graph.target(node.op)._schema.returns
+    return bool(returns) and returns[0].alias_info is not None
 
 
 def constant_names(graph: Graph, constants: list[str]) -> set[str]:
@@ -156,7 +162,7 @@ def split(graph: Graph, constants: list[str], users: list) -> tuple[Graph | None
     if not any(node.refs() for node in early):
         return None, graph
     main = Graph(dict(graph.inputs), [], graph.outputs, graph.updates, graph.device, convolutions=graph.convolutions)
-    main.nodes = [node for node in graph.nodes if node.name not in known or node.op in _CREATE]
+    main.nodes = [node for node in graph.nodes if node.name not in known or node.op in CREATE]
     there = {*main.inputs, *(node.name for node in main.nodes)}
     crossing = list(dict.fromkeys(ref for ref in _all_refs(main) if ref.name not in there))
     if not crossing:
@@ -183,17 +189,16 @@ def _own_outputs(main: Graph, crossing: list[Ref], early: list[Node]) -> None:
     a weight stays one."""
     nodes, write = {node.name: node for node in early}, Writer(main)
 
-    def is_view(name: str) -> bool:
+    def is_view_of_weight(name: str) -> bool:
         while name in nodes:
-            returns = _graph.target(nodes[name].op)._schema.returns
-            if not returns or returns[0].alias_info is None:
+            if not is_view(nodes[name]):
                 return False
             name = nodes[name].args[0].name
         return True
 
     to = {}
     for ref in _graph.refs_of(main.outputs):
-        if ref in crossing and ref not in to and not is_view(ref.name):
+        if ref in crossing and ref not in to and not is_view_of_weight(ref.name):
             to[ref] = write.add("aten.clone.default", ref, like=f"{ref.name}_out")
             write.made[-1].results = [_meta_among(early, ref)]
     main.outputs = _graph.replace(main.outputs, lambda ref: to.get(ref, ref))

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import torch
 
 from .._arrays import is_row_major
-from . import _graph
+from . import _fold, _graph
 from ._graph import Graph, Ref
 from ._memory import LEAST
 
@@ -34,6 +34,9 @@ _FUNCTIONS = {
     "relu", "rsqrt", "sigmoid", "sin", "sqrt", "squeeze", "sub", "sum", "tanh", "unsqueeze", "where", "_log_softmax",
     "_softmax",
 }  # fmt: skip
+
+
+FIXED = 1 << 16  # the most elements of a tensor that is made once for all calls
 
 
 class Program:
@@ -58,9 +61,14 @@ def extern_plan(graph: Graph) -> dict:
 
 def build(main: Graph, plan: dict, prepare: Graph | None, name: str) -> Program:
     parts = [*_kernels(plan)]
+    writers = {"quern_plan": _Writer(main, plan)}
     if prepare is not None:
-        parts.append(_function("quern_prepare", prepare, extern_plan(prepare)))
-    parts.append(_function("quern_plan", main, plan))
+        writers = {"quern_prepare": _Writer(prepare, extern_plan(prepare)), **writers}
+    fixed = {
+        name: line for write in writers.values() for name, node in write.fixed.items() for line in write.extern(node)
+    }
+    parts.append("".join(f"{line}\n" for line in fixed.values()))
+    parts += [_function(name, write) for name, write in writers.items()]
     ops = sorted({node.op for graph in (prepare, main) if graph is not None for node in graph.nodes})
     ops += filter(None, map(_into, ops))
     named = [op for op in ops if not _op_name(op).startswith(("torch.", "quern."))]
@@ -68,7 +76,7 @@ def build(main: Graph, plan: dict, prepare: Graph | None, name: str) -> Program:
     head = "".join(f"{_op_name(op)} = torch.ops.{op}\n" for op in used)
     if any(re.search(r"\bmemory\(", part) for part in parts):
         head += "memory = Memory()\n"
-    return Program("\n\n".join([head, *parts]), prepare is not None, name)
+    return Program("\n\n".join(filter(None, [head, *parts])), prepare is not None, name)
 
 
 # ---- kernels ----
@@ -150,12 +158,19 @@ def _into(op: str) -> str | None:
 
 
 class _Writer:
-    """Lines of a function. parts: results of nodes that kernels write one by one, which are names of their own."""
+    """Lines of a function. parts: results of nodes that kernels write one by one, which are names of their own. fixed:
+    nodes that make the same small tensor at each call, which is made once, before the function."""
 
     def __init__(self, graph: Graph, plan: dict) -> None:
         self.graph, self.plan = graph, plan
         kernels = [step for step in plan["steps"] if step["kind"] == "kernel"]
         self.parts = {_out(out) for step in kernels for out in step["outputs"] if "index" in out}
+        given = {
+            ref.name for ref in graph.wanted()
+        }  # to the caller, who may write to it; or what may be a part of that
+        given |= {ref.name for node in graph.nodes if _fold.is_view(node) for ref in node.refs()}
+        stay = {step["node"] for step in plan["steps"] if step["kind"] == "extern"} - given
+        self.fixed = {node.name: node for node in graph.nodes if node.name in stay and _is_fixed(node)}
 
     def name(self, ref: Ref) -> str:
         """What holds a value: its node's name, if that is a PyTorch op's."""
@@ -209,10 +224,14 @@ class _Writer:
             if step["kind"] == "kernel":
                 reads = [self.name(_in(one)) for one in step["inputs"]]
                 made.append((self.kernel(step), reads, [self.name(_out(out)) for out in step["outputs"]]))
-            else:
+            elif step["node"] not in self.fixed:
                 node = nodes[step["node"]]
                 made.append((self.extern(node), [self.name(ref) for ref in node.refs()], [node.name]))
         return made
+
+
+def _is_fixed(node: _graph.Node) -> bool:
+    return node.op in _fold.CREATE and not node.refs() and math.prod(node.results[0].shape) <= FIXED
 
 
 def _in(one: dict) -> Ref:
@@ -234,10 +253,9 @@ def stored(said: dict) -> _graph.Meta:
     return _sorted(_graph.Meta(said["dtype"], tuple(said["shape"]), tuple(said["strides"])))
 
 
-def _function(name: str, graph: Graph, plan: dict) -> str:
-    write = _Writer(graph, plan)
-    steps = write.steps()
-    kept = {write.name(ref) for ref in graph.wanted()} | set(graph.inputs)
+def _function(name: str, write: _Writer) -> str:
+    graph, steps = write.graph, write.steps()
+    kept = {write.name(ref) for ref in graph.wanted()} | {*graph.inputs, *write.fixed}
     last = {read: k for k, (_, reads, makes) in enumerate(steps) for read in [*makes, *reads]}
     lines = []
     for k, (text, reads, makes) in enumerate(steps):

@@ -26,6 +26,7 @@ from . import (
     _products,
     _program,
     _select,
+    _simplify,
     _timing,
     _verify,
 )
@@ -112,6 +113,7 @@ class Search:
     # ---- alternatives ----
     def alternatives(self) -> list[Alternative]:
         graph = copy.deepcopy(self.captured.graph)
+        _simplify.simplify(graph)
         self.report.folded = _fold.fold_norms(graph, self.constants)
         variants = [("", graph)]
         with contextlib.suppress(Unplannable):

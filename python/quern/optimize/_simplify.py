@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What taking composite ops apart leaves behind: views that change nothing, and batches of products with one matrix,
+which are one product of more rows."""
+
+from __future__ import annotations
+
+import torch
+
+from . import _fold, _graph
+from ._graph import Graph, Node, Ref
+
+_VIEWS = {f"aten.{name}.default" for name in ("view", "_unsafe_view", "expand", "permute", "alias")}
+FEW_ROWS = 64  # of a batch's product, up to which a copy of the rows costs less than a product for each batch
+
+
+def simplify(graph: Graph) -> None:
+    products = [node for node in graph.nodes if node.op == "aten.bmm.default"]
+    if sum(_one_product(graph, node) for node in products):
+        _fold.repropagate(graph)
+    wanted = {ref.name for ref in graph.wanted()}
+    to: dict[Ref, Ref] = {}
+    for node in graph.nodes:
+        if node.op in _VIEWS and node.name not in wanted and graph.meta(node.args[0]) == node.results[0]:
+            to[Ref(node.name)] = to.get(node.args[0], node.args[0])
+    _fold.redirect(graph, to)
+    _graph.drop_unused(graph)
+
+
+def _one_product(graph: Graph, node: Node) -> bool:
+    """(b, m, k) times one (k, n), b times the same, as (b m, k) times it. False: it stays."""
+    x, w = (graph.meta(ref) for ref in node.args)
+    (b, m, k), n = x.shape, w.shape[2]
+    if not (b == 1 or (b > 1 and w.strides[0] == 0)) or 0 in (m, k, n):
+        return False
+    write = _fold.Writer(graph)
+    ref = node.args[0]
+    if b > 1 and m > 1 and x.strides[0] != m * x.strides[1]:
+        if m > FEW_ROWS:
+            return False
+        ref = write.add("aten.clone.default", ref, memory_format=torch.contiguous_format, like="rows")
+    rows = write.add("aten.view.default", ref, [b * m, k], like="rows")
+    product = write.add("aten.mm.default", rows, write.add("aten.select.int", node.args[1], 0, 0), like="product")
+    whole = write.add("aten.view.default", product, [b, m, n], like=node.name)
+    at = graph.nodes.index(node)
+    graph.nodes[at : at + 1] = write.made
+    _fold.redirect(graph, {Ref(node.name): whole})
+    return True
