@@ -441,6 +441,7 @@ int main(void)
   precise();
   lengths();
   side_by_side();
+  gathered();
   alone();
   dear();
   once_a_row();

@@ -141,6 +141,18 @@ static void layouts(void)
     laid = "1920,1,320,32";
     node("b", "aten._softmax.default", "$x,1,false", "f32", "2,32,6,10");
     holds("a layout for each result", ready("\"a\",\"s\",\"b\""), 0, false, 0);
+    describe(devices[k]); /* windows of neighbouring channels */
+    input("x", "f32", "2,32,6,10", "1920,1,320,32");
+    laid = "480,1,160,32";
+    node("a", "aten.max_pool2d.default", "$x,[2,2],[2,2]", "f32", "2,32,3,5");
+    laid = "480,1,160,32";
+    node("b", "aten.avg_pool2d.default", "$x,[2,2],[2,2]", "f32", "2,32,3,5");
+    holds("windows of neighbouring channels", ready("\"a\",\"b\""), 1, true, 0);
+    check(!qn_graph_plan_create(&plan, text.at, text.length, NULL), "a plan of windows");
+    out = qn_graph_plan_text(plan);
+    check(strstr(out, k ? "i0[int(uint(o) % 32u) + " : "i0[v1 + j]") != NULL, "rows are counted along channels: %s",
+          out);
+    qn_graph_plan_destroy(&plan);
     describe(devices[k]);
     input("x", "f32", "3,1,4,5", NULL);
     laid = "20,7,1,4"; /* an extent of 1 has any stride */

@@ -106,6 +106,8 @@ static void side_by_side(void)
                {"aten._softmax.default", "$x,1,false", "3,20,49", "3,20,49", 1, 0},
                {"aten._log_softmax.default", "$x,1,false", "2,9,5,33", "2,9,5,33", 1, 0},
                {"aten.argmax.default", "$x,1", "2,33,200", "2,200", 1, 0},
+               {"aten.argmax.default", "$x,1", "320,4", "320", 1, 0},
+               {"aten._softmax.default", "$x,1,false", "77,3", "77,3", 1, 0},
                {"aten.cumsum.default", "$x,1", "2,20,77", "2,20,77", 1, 0},
                {"aten.avg_pool1d.default", "$x,[8],[1],[4]", "2,3,100", "2,3,101", 1, 1},
                {"aten.max_pool2d.default", "$x,[4,4],[1,1],[1,1]", "2,3,20,30", "2,3,19,29", 1, 1},
@@ -131,6 +133,30 @@ static void side_by_side(void)
     check(occurrences(told, "GCC unroll 128") == (few && occurrences(told, "uint(q)")),
           "%s of %s has numbers for a window's places\n%s", cases[k].op, cases[k].shape, told);
     check(!cases[k].apart == !strstr(told, "i0[v"), "%s of %s by distances\n%s", cases[k].op, cases[k].shape, told);
+    qn_graph_plan_destroy(&plan);
+  }
+}
+
+/* What is computed of elements that lie apart is computed of an array of them; what is cheap reads them as it goes. */
+static void gathered(void)
+{
+  static const struct {
+    const char *op, *shape, *strides, *loop;
+  } cases[] = {{"aten.exp.default", "4,40,32", "1280,1,40", "for (int x = 0; x < 32; x++) {\\nl0[x] = float(i0["},
+               {"aten.log1p.default", "2,24,90", "2160,1,24", "x < from + 45; x++) {\\nl0[x - from] = float(i0["},
+               {"aten.neg.default", "4,40,32", "1280,1,40", NULL}};
+  for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+    qn_graph_plan *plan = NULL;
+    describe("cpu");
+    input("x", "f32", cases[k].shape, cases[k].strides);
+    node("y", cases[k].op, "$x", "f32", cases[k].shape);
+    const char *graph = ready("\"y\"");
+    const bool planned =
+        holds("elements apart", graph, 1, false, 0) && !qn_graph_plan_create(&plan, graph, strlen(graph), NULL);
+    const char *told = planned ? qn_graph_plan_text(plan) : NULL;
+    if (!told) told = "";
+    check(cases[k].loop ? strstr(told, cases[k].loop) != NULL : !strstr(told, " l0["), "%s of elements apart: %s",
+          cases[k].op, told);
     qn_graph_plan_destroy(&plan);
   }
 }

@@ -343,6 +343,7 @@ qn_status qn_body_write(const qn_graph *graph, const bool *is_root, const qn_fus
   w->body = body;
   qn_cut p = {.width = 1, .threads = 1, .on_cpu = graph->on_cpu};
   qn_fused_domain(graph, fused, &p.rows, &p.length);
+  w->neighbours = qn_neighbours_of(graph, fused);
   w->adds = true;
   for (int k = 0; k < fused->n; k++) {
     const qn_graph_value *v = &graph->value[fused->root[k]];

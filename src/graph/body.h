@@ -76,6 +76,7 @@ typedef struct qn_writer {
   int n_memos, memos;
   qn_held held[16];
   int n_held, loop;
+  int neighbours;       /* the kept dimension along which rows are counted first; 0: the last */
   bool counting, holds; /* the first run finds what several loops need */
   bool once;            /* lanes that are being written run once, not in a loop along rows */
   int64_t cost_row, cost_lane;
@@ -149,6 +150,7 @@ bool qn_cut_laps(const qn_cut *p);
 
 /* Places in a reduction's argument, of row `o` and element `r`; r < 0: in its result. */
 void qn_spread_reduced(qn_writer *w, int value, qn_index o, qn_index r, qn_index *at);
+int qn_neighbours_of(const qn_graph *graph, const qn_fused *fused); /* qn_writer.neighbours */
 /* Each root's own places, of row `o` and element `r`. */
 void qn_place_roots(qn_writer *w, const qn_cut *p, qn_index o, qn_index r);
 int64_t qn_steps_of(const qn_cut *p);  /* of a row */

@@ -113,9 +113,10 @@ static void choose_on_cpu(const qn_writer *w, qn_cut *p, bool along)
 {
   const bool summed = sums(w); /* a thread a row is fast then: no element decides a branch */
   p->window = is_window(w);
-  const bool apart = p->window && p->length <= (summed ? 16 : 64); /* what is read; what is written are neighbours */
-  const bool side_by_side = (w->unit_row > 0 || apart) && w->unit_row >= w->unit_length; /* of windows both are */
-  if (side_by_side && p->rows >= 16 && (find_width(w, p, p->window && !summed ? 4 : 16) || p->length >= 32)) {
+  /* What is read; what is written are neighbours. Of rows that are no windows, what compilers read as one vector. */
+  const bool apart = !p->scans && p->length <= (!p->window ? 4 : summed ? 16 : 64);
+  const bool neighbours = w->unit_row > 0 && w->unit_row >= w->unit_length; /* of windows both are */
+  if ((apart || neighbours) && p->rows >= 16 && (find_width(w, p, p->window && !summed ? 4 : 16) || p->length >= 32)) {
     p->schedule = QN_SCHEDULE_COLUMNS;
     p->across = true;
     p->tail = p->side % p->width != 0;
@@ -124,7 +125,7 @@ static void choose_on_cpu(const qn_writer *w, qn_cut *p, bool along)
   p->schedule = QN_SCHEDULE_THREAD;
   p->width = p->length < 512 ? 32 : 64;
   if (!along && p->length < QN_WHOLE) p->width = 1;
-  if (along && p->length < 64) p->width = p->length < 8 ? 1 : p->length < 16 ? 8 : 16;
+  if (along && p->length < 64) p->width = p->length < 5 ? 1 : p->length < 8 ? 4 : p->length < 16 ? 8 : 16;
   if (p->scans) p->width = p->length < 64 || !w->adds ? 1 : 4; /* additions of several short rows overlap */
   p->tail = p->length % p->width != 0;
 }

@@ -50,7 +50,7 @@ typedef struct qn_graph_value {
   qn_dtype compute; /* the type that a word's arguments are brought to */
   double real, step;
   int64_t whole; /* the constant of a whole type */
-  int dim;
+  int dim;       /* of a reduction: the kept dimension whose elements lie side by side in memory; 0: the last */
   uint32_t reduced;
   int64_t strides[QN_GRAPH_DIMS]; /* of memory */
   qn_view_index view[QN_GRAPH_DIMS];

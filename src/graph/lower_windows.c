@@ -47,6 +47,9 @@ static int reduced_windows(qn_lowering *l, qn_graph_reduction reduction, int v, 
 {
   const int r = qn_reduced(l, reduction, v, ((UINT32_C(1) << w->n) - 1) << ndim, l->type);
   if (l->why) return 0;
+  const int channels = ndim - w->n - 1;
+  const qn_graph_value *to = qn_value_at(l, qn_node_of(l)->result[0]);
+  if (channels > 0 && to->shape[channels] > 1 && to->strides[channels] == 1) l->graph->value[r].dim = channels;
   int64_t shape[QN_GRAPH_DIMS];
   memcpy(shape, qn_value_at(l, r)->shape, sizeof shape);
   return qn_reshaped(l, r, ndim, shape);

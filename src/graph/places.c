@@ -5,24 +5,40 @@
 
 static const qn_graph_value *at_value(const qn_writer *w, int value) { return &w->graph->value[value]; }
 
+/* Rows are counted first along the dimension whose elements lie side by side, where all reductions agree on it. */
+int qn_neighbours_of(const qn_graph *graph, const qn_fused *fused)
+{
+  const qn_graph_value *first = fused->rows < 0 ? NULL : &graph->value[fused->rows];
+  for (int k = 0; first && k < fused->n; k++) {
+    const qn_graph_value *v = &graph->value[fused->root[k]];
+    if (!qn_has_rows(v)) continue;
+    const qn_graph_value *a = &graph->value[v->argument[0]], *b = &graph->value[first->argument[0]];
+    const bool same = a->ndim == b->ndim && !memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape);
+    if (v->form != QN_FORM_REDUCE || !same || v->reduced != first->reduced || v->dim != first->dim) return 0;
+  }
+  const bool kept = first && first->dim < graph->value[first->argument[0]].ndim && !(first->reduced >> first->dim & 1);
+  return kept ? first->dim : 0;
+}
+
 /* Places in a reduction's or scan's argument, of row `o` and element `r`; r < 0: in a reduction's result. */
 void qn_spread_reduced(qn_writer *w, int value, qn_index o, qn_index r, qn_index *at)
 {
   const qn_graph_value *v = at_value(w, value), *a = at_value(w, v->argument[0]);
   int64_t extents[2][QN_GRAPH_DIMS];
+  int dims[2][QN_GRAPH_DIMS], n[2] = {0};
   qn_index place[2][QN_GRAPH_DIMS];
-  int n[2] = {0};
   for (int d = 0; d < a->ndim; d++) {
     const int part = v->reduced >> d & 1;
-    extents[part][n[part]++] = a->shape[d];
+    if (part || d != w->neighbours || !d) dims[part][n[part]++] = d;
   }
+  if (w->neighbours) dims[0][n[0]++] = w->neighbours;
+  for (int part = 0; part < 2; part++)
+    for (int k = 0; k < n[part]; k++) extents[part][k] = a->shape[dims[part][k]];
   qn_index_spread(&w->set, o, n[0], extents[0], place[0]);
   if (r >= 0) qn_index_spread(&w->set, r, n[1], extents[1], place[1]);
-  n[0] = n[1] = 0;
-  for (int d = 0; d < a->ndim; d++) {
-    const int part = v->reduced >> d & 1;
-    at[d] = part && r < 0 ? qn_index_constant(&w->set, 0) : place[part][n[part]++];
-  }
+  for (int part = 0; part < 2; part++)
+    for (int k = 0; k < n[part]; k++)
+      at[dims[part][k]] = part && r < 0 ? qn_index_constant(&w->set, 0) : place[part][k];
 }
 
 /* The dimensions that a view of the same shape runs through backwards; false: it is another view. */
