@@ -75,6 +75,32 @@ def test_training_steps(make, device):
     assert len(_backend.regions) >= 2  # forward and backward
 
 
+@pytest.mark.parametrize("make", MODELS, ids=lambda make: make.__name__)
+def test_gradients(make):
+    """Of every input and parameter, in double. An op that core ATen takes apart into one
+    with other results, which the backward of the whole op reads, gives another gradient."""
+    torch.manual_seed(0)
+    model, args = make()
+    model, args = model.double().train(), pytree.tree_map(lambda x: x.double() if real(x) else x, args)
+    made = torch.compile(copy.deepcopy(model), backend="quern")
+    found = []
+    for function in (model, made):
+        own = pytree.tree_map(lambda x: x.detach().clone().requires_grad_() if real(x) else x, args)
+        torch.manual_seed(1)
+        outputs = [x for x in leaves(function(*own)) if x.requires_grad]
+        if not outputs:
+            return
+        wanted = [x for x in [*leaves(own), *function.parameters()] if x.requires_grad]
+        cotangents = [torch.randn(x.shape, generator=torch.Generator().manual_seed(2)).to(x) for x in outputs]
+        found.append(torch.autograd.grad(outputs, wanted, cotangents, allow_unused=True))
+    for a, b in zip(*found):
+        assert (a is None) == (b is None) and (a is None or torch.allclose(a, b, 1e-7, 1e-7))
+
+
+def real(x) -> bool:
+    return isinstance(x, torch.Tensor) and x.is_floating_point()
+
+
 def test_gradients_of_inputs_and_a_second_backward():
     x = randn(4, 5).double().requires_grad_()
     made = torch.compile(lambda x: (F.softmax(x, 1) * x).sum(0), backend="quern")

@@ -23,6 +23,7 @@ from .runtime import Attributes, slot_of
 # Kept whole, because PyTorch has one fast kernel for each.
 WHOLE = (
     "aten.scaled_dot_product_attention",
+    "aten._scaled_dot_product_",
     "aten.gru",
     "aten.lstm",
     "aten.rnn_tanh",
