@@ -97,6 +97,27 @@ def test_gradients(make):
         assert (a is None) == (b is None) and (a is None or torch.allclose(a, b, 1e-7, 1e-7))
 
 
+def test_attention_draws_random_numbers_where_it_drops_out():
+    for dropout in (0.0, 0.5):
+        torch._dynamo.reset()
+        _backend.regions.clear()
+        q = randn(1, 2, 5, 8).requires_grad_()
+        attend = lambda q, dropout=dropout: F.scaled_dot_product_attention(q, q, q, dropout_p=dropout).exp()  # noqa: E731
+        torch.compile(attend, backend="quern")(q).sum().backward()
+        assert _backend.regions[0].graph.random == (dropout > 0)
+
+
+def test_a_gradient_that_is_zero_but_for_rounding_is_right():
+    """Of a bias before a BatchNorm; and PyTorch's plan is of the graph that was not taken apart."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU())
+    torch.compile(model, backend="quern")(randn(16, 3, 12, 12)).square().mean().backward()
+    backward = _backend.regions[-1]
+    assert backward.apart is not None and not any("wrong" in why for why in backward.why), backward.why
+    assert any("threshold_backward" in node.op for node in backward.graph.nodes)
+    assert not any("threshold_backward" in node.op for node in backward.apart.nodes)
+
+
 def real(x) -> bool:
     return isinstance(x, torch.Tensor) and x.is_floating_point()
 

@@ -4,6 +4,7 @@ of them, forward and backward, and each such graph runs as a plan. A graph that 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import weakref
@@ -11,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from . import _capture, _convolutions, _graph, _planner, _products, _program, _simplify, _timing
+from . import _capture, _convolutions, _fold, _graph, _planner, _products, _program, _simplify, _timing, _verify
 from ._graph import Graph, Unplannable
 from ._replay import Replay
 
@@ -22,12 +23,13 @@ STEADY = 3  # calls after which inputs that stay where they are count as fixed
 
 
 class Region:
-    """One graph of a compiled model, called with a list of its inputs. Its first call chooses among fused kernels,
-    products and convolutions by other calls, and PyTorch's ops by time, on that call's own values; on a GPU a CUDA
-    graph is captured once the inputs' addresses repeat."""
+    """One graph of a compiled model, called with a list of its inputs: as it is, and taken apart into core ATen, of
+    which kernels are made. Its first call chooses among these, products and convolutions by other calls, and PyTorch's
+    ops of the graph as it is, by time, on that call's own values; on a GPU a CUDA graph is captured once the inputs'
+    addresses repeat."""
 
-    def __init__(self, graph: Graph, why: list[str]) -> None:
-        self.graph, self.why = graph, why
+    def __init__(self, graph: Graph, apart: Graph | None, why: list[str]) -> None:
+        self.graph, self.apart, self.why = graph, apart, why
         self.run: Callable[..., list] | None = None
         self.chosen = ""
         self.replay: Replay | None = None
@@ -68,20 +70,39 @@ class Region:
     def _plans(self):
         """(name, graph, plan) of each way to run it; the first is the graph as it is."""
         yield "PyTorch's ops", self.graph, _program.extern_plan(self.graph)
+        if self.apart is None:
+            return
         no_constants: list[str] = []  # weights are arguments of each call
-        found = _convolutions.variants(self.graph, no_constants)
-        ways = [("fused", self.graph), *(("fused" + way, graph) for way, graph in found)]
-        for word in _products.precisions(self.graph):
+        found = _convolutions.variants(self.apart, no_constants)
+        ways = [("fused", self.apart), *(("fused" + way, graph) for way, graph in found)]
+        for word in _products.precisions(self.apart):
             if word not in LOOSE:
-                ways.append((f"fused, products in {word}", _products.fuse(self.graph, word)))
+                ways.append((f"fused, products in {word}", _products.fuse(self.apart, word)))
         for name, graph in ways:
             try:
                 plan = _planner.plan(graph)
             except Unplannable as error:
                 self.why.append(f"{name}: {error}")
                 continue
-            if graph is not self.graph or any(step["kind"] == "kernel" for step in plan["steps"]):
+            if graph is not self.apart or any(step["kind"] == "kernel" for step in plan["steps"]):
                 yield name, graph, plan
+
+    def _double(self, values: list) -> list[torch.Tensor]:
+        """The outputs that are real numbers, in float64; none where an op does not compute in it. A gradient that is
+        zero but for rounding is right by them alone."""
+        wide = [t.double() if t.is_floating_point() else t for t in values]
+        try:
+            made = _fold.evaluate(self.graph, dict(zip(self.graph.inputs, wide)))
+        except Exception:
+            return []
+        named = dict(zip(self.graph.wanted(), made))
+        wanted = [named[ref] for ref in [*_graph.refs_of(self.graph.outputs), *self._updated()]]
+        return [t.double() for t in wanted if t.is_floating_point()]
+
+    def _updated(self) -> list:
+        """The new values of buffers, in the order of the inputs."""
+        new = dict(self.graph.updates)
+        return [new[name] for name in self.graph.inputs if name in new]
 
     def _try(self, functions: dict[str, Callable], values: list) -> None:
         from ..kernelbench import _compare
@@ -95,27 +116,29 @@ class Region:
                 copies[k].copy_(values[k])
             return [*function(*copies), *(copies[k].clone() for k in sorted(updated))]
 
-        def wrong(function: Callable, want: list) -> str:
+        def wrong(function: Callable, want: list, exact: list[torch.Tensor]) -> str:
             try:
                 got = fresh(function)
             except Exception as error:
                 return f"it fails: {type(error).__name__}: {error}"
             difference = _compare.compare(got, want, _compare.Tolerance("current"), self.graph.device)
-            return difference.wrong or ("" if strides(got) == strides(want) else "other strides")
+            if difference.wrong and not (exact and _verify.as_near(got, want, exact, exact)):
+                return difference.wrong
+            return "" if strides(got) == strides(want) else "other strides"
 
         def strides(values: list) -> list:
             return [t.stride() for t in values if isinstance(t, torch.Tensor)]
 
         with torch.no_grad():
-            want = fresh(functions[self.chosen])
+            want, exact = fresh(functions[self.chosen]), self._double(values)
             right = {self.chosen: functions[self.chosen]}
             for name, function in functions.items():
-                why = wrong(function, want)
+                why = wrong(function, want, exact)
                 if why:
                     self.why.append(f"{name}: {why}")
                 else:
                     right[name] = function
-            del want
+            del want, exact
             racers: dict = {name: functools.partial(function, *copies) for name, function in right.items()}
             samples = _timing.race(racers, self.graph.device == "cuda", SECONDS)
         name = next((name for name in _timing.ranking(samples) if name != self.chosen), self.chosen)
@@ -172,7 +195,8 @@ def _compile(module: torch.fx.GraphModule, inputs: Sequence) -> Callable:
     except Unplannable as error:
         _log.info("a graph runs as it is: %s", error)
         return make_boxed_func(module.forward)
-    regions.append(Region(graph, []))
+    why: list[str] = []
+    regions.append(Region(graph, _taken_apart(module, inputs, graph.device, why), why))
     region = regions[-1]
 
     def run(values: list) -> list:
@@ -181,6 +205,20 @@ def _compile(module: torch.fx.GraphModule, inputs: Sequence) -> Callable:
     weakref.finalize(run, region.close).atexit = False  # type: ignore[misc]
     run._boxed_call = True  # type: ignore[attr-defined] # AOTAutograd's word for a function of one list
     return run
+
+
+def _taken_apart(module: torch.fx.GraphModule, inputs: Sequence, device: str, why: list[str]) -> Graph | None:
+    from torch._guards import detect_fake_mode
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    try:
+        with detect_fake_mode(inputs) or contextlib.nullcontext(), torch.no_grad():
+            made = _graph.from_fx(make_fx(module, _decompositions())(*inputs), device)
+        _simplify.simplify(made)
+    except Exception as error:
+        why.append(f"it cannot be taken apart: {type(error).__name__}: {error}")
+        return None
+    return made
 
 
 def quern(module: torch.fx.GraphModule, inputs: Sequence, **options):
@@ -195,7 +233,6 @@ def quern(module: torch.fx.GraphModule, inputs: Sequence, **options):
         fw_compiler=_compile,
         bw_compiler=_compile,
         inference_compiler=_compile,
-        decompositions=_decompositions(),
         partition_fn=min_cut_rematerialization_partition,
         keep_inference_input_mutations=True,
     )(module, inputs)

@@ -189,12 +189,23 @@ def from_fx(module: torch.fx.GraphModule, device: str) -> Graph:
             values[node] = values[node.args[1]]
             graph.updates.append((values[node.args[0]].name, values[node]))
         elif str(node.target) not in _NOTHING:
-            graph.random |= torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+            graph.random |= _draws(node)
             made = _node(node, value, values, taken)
             graph.nodes.append(made)
             values[node] = Ref(made.name)
     drop_unused(graph)
     return graph
+
+
+def _draws(node: torch.fx.Node) -> bool:
+    """Whether it draws random numbers. Attention draws none where its dropout is 0."""
+    if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
+        return False
+    for place, argument in enumerate(node.target._schema.arguments):
+        if argument.name == "dropout_p":
+            given = node.args[place] if place < len(node.args) else node.kwargs.get("dropout_p", argument.default_value)
+            return given != 0
+    return True
 
 
 def _is_input(graph: Graph, value) -> bool:

@@ -7,9 +7,11 @@ from __future__ import annotations
 import torch
 
 from . import _fold, _graph
-from ._graph import Graph, Node, Ref
+from ._graph import Graph, Meta, Node, Ref
 
-_VIEWS = {f"aten.{name}.default" for name in ("view", "_unsafe_view", "expand", "permute", "alias")}
+# Views that begin where their argument does.
+_VIEWS = {f"aten.{name}.default" for name in ("view", "_unsafe_view", "expand", "permute", "alias", "detach", "t")}
+_VIEWS |= {"aten.transpose.int", "aten.unsqueeze.default", "aten.squeeze.dim", "aten.squeeze.dims"}
 FEW_ROWS = 64  # of a batch's product, up to which a copy of the rows costs less than a product for each batch
 
 
@@ -18,12 +20,22 @@ def simplify(graph: Graph) -> None:
     if sum(_one_product(graph, node) for node in products):
         _fold.repropagate(graph)
     wanted = {ref.name for ref in graph.wanted()}
+    seen_as: dict[Ref, dict] = {}  # the memory of a value, by how it was seen: what sees it so
     to: dict[Ref, Ref] = {}
     for node in graph.nodes:
-        if node.op in _VIEWS and node.name not in wanted and graph.meta(node.args[0]) == node.results[0]:
-            to[Ref(node.name)] = to.get(node.args[0], node.args[0])
+        if node.op not in _VIEWS:
+            continue
+        base, own = node.args[0], node.results[0]
+        seen = seen_as.setdefault(Ref(node.name), seen_as.setdefault(base, {_key(graph.meta(base)): base}))
+        same = seen.setdefault(_key(own), Ref(node.name))
+        if same.name != node.name and (node.name not in wanted or same.name not in {*wanted, *graph.inputs}):
+            to[Ref(node.name)] = same
     _fold.redirect(graph, to)
     _graph.drop_unused(graph)
+
+
+def _key(meta: Meta) -> tuple:
+    return meta.dtype, meta.shape, meta.strides
 
 
 def _one_product(graph: Graph, node: Node) -> bool:

@@ -205,24 +205,7 @@ class Reference:
             rounded = self._rounded(k) if self._may_round() else exact
         except Exception:
             return False
-        pairs = list(zip(_tensors(got), _tensors(self.wanted[k])))
-        if any(a.shape != b.shape or a.dtype != b.dtype for a, b in pairs):
-            return False
-        if not all(torch.equal(a, b) for a, b in pairs if not a.is_floating_point()):
-            return False
-        for a, b, e, r in zip(_floats(got), _floats(self.wanted[k]), exact, rounded):
-            if e.shape != b.shape:
-                return False
-            there = e.isfinite() & a.isfinite() & b.isfinite()
-            same = (a == b) | (a.isnan() & b.isnan()) | there
-            if not bool(same.all()):
-                return False
-            if not bool(there.any()):
-                continue
-            other, *own = (float((x[there].double() - e[there]).abs().max()) for x in (a, b, r))
-            if other > GREATEST_APART * max(own):
-                return False
-        return True
+        return as_near(got, self.wanted[k], exact, rounded)
 
     def wrong(self, function: Callable, sets: int | None = None, infinities: bool = True) -> str:
         """What is wrong with a function in the module's place; "" for nothing. infinities: whether it must have those
@@ -249,6 +232,29 @@ class Reference:
                 if own > max(2 * self.error, ROUNDING):
                     return f"its error against float64 is {own:.3g}, the module's own {self.error:.3g}"
         return ""
+
+
+def as_near(got, want, exact: list[torch.Tensor], rounded: list[torch.Tensor]) -> bool:
+    """Whether outputs are wrong by rounding alone: at most GREATEST_APART times as far from float64's as `want` or
+    `rounded` is."""
+    pairs = list(zip(_tensors(got), _tensors(want)))
+    if any(a.shape != b.shape or a.dtype != b.dtype for a, b in pairs):
+        return False
+    if not all(torch.equal(a, b) for a, b in pairs if not a.is_floating_point()):
+        return False
+    for a, b, e, r in zip(_floats(got), _floats(want), exact, rounded):
+        if e.shape != b.shape:
+            return False
+        there = e.isfinite() & a.isfinite() & b.isfinite()
+        same = (a == b) | (a.isnan() & b.isnan()) | there
+        if not bool(same.all()):
+            return False
+        if not bool(there.any()):
+            continue
+        other, *own = (float((x[there].double() - e[there]).abs().max()) for x in (a, b, r))
+        if other > GREATEST_APART * max(own):
+            return False
+    return True
 
 
 def _settle(got: list[torch.Tensor], want: list[torch.Tensor], doubt: list[torch.Tensor]) -> None:
