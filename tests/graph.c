@@ -442,6 +442,7 @@ int main(void)
   lengths();
   side_by_side();
   gathered();
+  stored_early();
   alone();
   dear();
   once_a_row();

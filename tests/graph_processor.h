@@ -161,6 +161,30 @@ static void gathered(void)
   }
 }
 
+/* What is stored beside its sum is computed once, also where a row is too long to be held; what needs the sum, behind
+ * it. */
+static void stored_early(void)
+{
+  static const char *const dims[] = {"[1]", "[0]"};
+  for (int k = 0; k < 4; k++) {
+    qn_graph_plan *plan = NULL;
+    describe("cpu");
+    input("x", "f32", "20,5003", NULL);
+    node("y", "aten.exp.default", "$x", "f32", "20,5003");
+    char args[16];
+    snprintf(args, sizeof args, "$y,%s,true", dims[k % 2]);
+    node("s", "aten.sum.dim_IntList", args, "f32", k % 2 ? "1,5003" : "20,1");
+    node("z", "aten.div.Tensor", "$y,$s", "f32", "20,5003");
+    const char *graph = ready(k < 2 ? "\"y\",\"s\"" : "\"y\",\"z\"");
+    const bool planned =
+        holds("a sum beside its terms", graph, 1, true, 0) && !qn_graph_plan_create(&plan, graph, strlen(graph), NULL);
+    const char *told = planned ? qn_graph_plan_text(plan) : NULL;
+    if (!told) told = "";
+    check(occurrences(told, "= exp(") == (k < 2 ? 1 : 2 - k % 2) && occurrences(told, "o0[") == 1, "%s", told);
+    qn_graph_plan_destroy(&plan);
+  }
+}
+
 /* Sums of larger windows, and of narrow results, are as fast in a thread each. */
 static void alone(void)
 {

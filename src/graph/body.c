@@ -104,6 +104,21 @@ static bool is_full(const qn_writer *w, const qn_cut *p, int k)
   return w->fused->rows < 0 || (v->form != QN_FORM_REDUCE && v->n == p->rows * p->length);
 }
 
+/* On a processor, what is stored whole and reads no result of this reduction's loop is stored in it: a row that is too
+ * long to hold would be computed again. */
+void qn_store_early(qn_writer *w, const qn_cut *p, int loop, const int *known)
+{
+  int output = 0;
+  for (int k = 0; k < w->fused->n; k++) {
+    if (!w->fused->stored[k]) continue;
+    if (p->on_cpu && !p->scans && is_full(w, p, k) && known[w->fused->root[k]] == loop - 1) {
+      write_stored(w, k, output, &w->lane);
+      w->early[k] = true;
+    }
+    output++;
+  }
+}
+
 static void write_results(qn_writer *w, const qn_cut *p, bool rows)
 {
   int output = 0;
@@ -111,7 +126,7 @@ static void write_results(qn_writer *w, const qn_cut *p, bool rows)
   qn_text stores = {0}, row = {0};
   for (int k = 0; k < w->fused->n; k++) {
     if (!w->fused->stored[k]) continue;
-    if (is_full(w, p, k)) any = true, write_stored(w, k, output, &w->lane);
+    if (is_full(w, p, k) && !w->early[k]) any = true, write_stored(w, k, output, &w->lane);
     output++;
   }
   write_stores(w, &stores);
@@ -238,6 +253,7 @@ static void write_run(qn_writer *w, const qn_cut *p, int *known)
   w->cut = p;
   memset(w->scanned, 0, sizeof w->scanned);
   memset(w->reduced, 0, sizeof w->reduced);
+  memset(w->early, 0, sizeof w->early);
   w->misaligned = false;
   w->vectors = !p->tail && !p->on_cpu;
   w->body->n_inputs = 0;

@@ -88,6 +88,7 @@ typedef struct qn_writer {
   qn_index places[QN_FUSED_ROOTS][QN_GRAPH_DIMS];
   uint32_t mirror[QN_FUSED_ROOTS]; /* dimensions along which these run backwards */
   const struct qn_cut *cut;
+  bool early[QN_FUSED_ROOTS];                        /* stored in a reduction's loop */
   bool reduced[QN_FUSED_ROOTS];                      /* a reduction of lanes across rows whose loop is written */
   int scanned[QN_FUSED_ROOTS], scan[QN_FUSED_ROOTS]; /* of a scan: the last loop that has it, its register there */
 } qn_writer;
@@ -171,6 +172,7 @@ void qn_write_first(qn_text *text, const qn_graph_value *v);
 int qn_write_reduced(qn_writer *w, int k);
 /* The register of root k, a scan, at its own place in this loop. */
 int qn_write_scan(qn_writer *w, int k);
+void qn_store_early(qn_writer *w, const qn_cut *p, int loop, const int *known);
 /* The reductions of one loop; known: the loop of each value that is one. */
 void qn_write_reductions(qn_writer *w, const qn_cut *p, int loop, const int *known, qn_index o, qn_index r);
 #endif

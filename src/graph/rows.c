@@ -247,6 +247,7 @@ void qn_write_reductions(qn_writer *w, const qn_cut *p, int loop, const int *kno
     w->row.failed |= operand.failed;
     qn_text_free(&operand);
   }
+  qn_store_early(w, p, loop, known);
   qn_open_loop(&row, p, w->holds, blocks ? BLOCK : 0);
   qn_close_lanes(w, p, &row);
   qn_move_text(&row, &apart);
