@@ -152,7 +152,7 @@ def optimize():
         "unsteady | seconds, median |",
         "|---" * 9 + "|",
     ]
-    for path in ("optimize-h200", "optimize-cpu-epyc"):
+    for path in ("optimize-h200", "optimize-cpu-xeon"):
         lines = [json.loads(text) for text in (ROOT / f"results/{path}.jsonl").read_text().splitlines()]
         machine = lines[0]["machine"]
         device = machine["device"] if machine["arch"] else f"{machine['processor']}, 2 threads"

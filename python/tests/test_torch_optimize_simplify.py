@@ -56,6 +56,12 @@ def test_products_with_one_matrix_are_one(case):
     assert "bmm" not in ops and ops.count("mm") == 1
 
 
+def test_a_product_of_a_product():
+    square, both = torch.randn(4, 4).expand(3, 4, 4), lambda m, x, w: torch.bmm(torch.bmm(x, w), w)
+    ops = plans(Of(both), torch.randn(3, 6, 4), square)[1]
+    assert ops.count("mm") == 2 and "bmm" not in ops
+
+
 def test_other_batches_stay():
     many = _simplify.FEW_ROWS + 1
     for forward, x in (

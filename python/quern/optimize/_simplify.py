@@ -53,6 +53,7 @@ def _one_product(graph: Graph, node: Node) -> bool:
     rows = write.add("aten.view.default", ref, [b * m, k], like="rows")
     product = write.add("aten.mm.default", rows, write.add("aten.select.int", node.args[1], 0, 0), like="product")
     whole = write.add("aten.view.default", product, [b, m, n], like=node.name)
+    write.made[-1].results = node.results  # the next product may be of it
     at = graph.nodes.index(node)
     graph.nodes[at : at + 1] = write.made
     _fold.redirect(graph, {Ref(node.name): whole})
