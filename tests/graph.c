@@ -382,7 +382,8 @@ static void kept(void)
       "\"outputs\":[\"y\",\"z\"]}";
   check(!qn_graph_plan_create(&plan, products, strlen(products), NULL), "a product, and an op that nobody knows");
   told = qn_graph_plan_text(plan);
-  check(strstr(told, "\"y\",\"why\":\"a product") && strstr(told, "\"z\",\"why\":\"the planner has no rule"), told);
+  check(strstr(told, "\"y\",\"why\":\"a product") && strstr(told, "\"z\",\"why\":\"the planner has no rule"), "%s",
+        told);
   qn_graph_plan_destroy(&plan);
   refused("{\"inputs\":[" X "],\"nodes\":[{\"name\":\"y\",\"op\":\"aten.relu.default\",\"args\":[{\"ref\":\"x\"}],"
           "\"extern\":1,\"dtype\":\"f32\",\"shape\":[4]}],\"outputs\":[\"y\"]}",
