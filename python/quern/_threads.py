@@ -50,6 +50,13 @@ def _forget() -> None:
 os.register_at_fork(after_in_child=_forget)
 
 
+def parent_was_idle() -> None:
+    """Said in a forked child whose parent ran nothing in OpenMP's threads: the runtime starts in the child then. Beside
+    PyTorch's ops, whose threads wait for work by spinning, threads of our own come late."""
+    global _forked
+    _forked = False
+
+
 def get_num_threads() -> int:
     """How many threads a call on the CPU uses, the caller's own among them: what set_num_threads said, else the number
     of processors that this process may use."""

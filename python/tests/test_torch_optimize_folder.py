@@ -16,6 +16,8 @@ if not hasattr(torch.export, "default_decompositions"):
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}  # of this process's quern, in each process below
 PROBLEM = """
 import os, signal, time, torch
+from quern import _threads
+assert not _threads._forked  # whose kernels have threads of their own, which come late beside PyTorch's
 class Model(torch.nn.Module):
     def forward(self, x):
         {more}

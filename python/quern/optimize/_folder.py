@@ -14,6 +14,7 @@ import tempfile
 import time
 import traceback
 
+from .. import _threads
 from ..bench import turns
 from ..kernelbench import _files
 from . import _problem
@@ -97,7 +98,7 @@ def _serve(end: int, problem: str, out: str, lock: str, arguments: argparse.Name
     from .__main__ import optimize_file
 
     _timing.in_turn = turns.Turns(lock)
-
+    _threads.parent_was_idle()
     silent = os.open(os.devnull, os.O_WRONLY)  # problems print
     os.dup2(silent, 1)
     os.dup2(silent, 2)
