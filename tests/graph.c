@@ -321,6 +321,7 @@ static void refused(const char *graph, qn_status status, const char *words)
 }
 
 #include "graph_cases.h"
+#include "graph_random.h"
 #include "graph_convolutions.h"
 #include "graph_processor.h"
 

@@ -93,6 +93,16 @@ static int occurrences(const char *within, const char *words)
   return n;
 }
 
+/* The plan's text, which `holds` with so many kernels, or "". Inline: a sanitized build believes no return value. */
+__attribute__((always_inline)) static inline const char *held_plan(qn_graph_plan **plan, const char *what,
+                                                                   const char *graph, int kernels, bool odd)
+{
+  const bool planned = holds(what, graph, kernels, odd, 0) && !qn_graph_plan_create(plan, graph, strlen(graph), NULL);
+  const char *told = planned ? qn_graph_plan_text(*plan) : NULL;
+  if (!told) told = "";
+  return told;
+}
+
 /* Of rows that lie across memory: no place has a quotient of the row, whatever their number is; what does not change
  * along them is computed before the loop; and the places of windows are a pointer's distance, else gcc reads each
  * element by itself. Small windows are numbers by themselves. */
@@ -121,11 +131,7 @@ static void side_by_side(void)
     describe("cpu");
     input("x", "f32", cases[k].shape, NULL);
     node("y", cases[k].op, cases[k].args, strstr(cases[k].op, "arg") ? "i64" : "f32", cases[k].result);
-    const char *graph = ready("\"y\"");
-    const bool planned = holds("rows side by side", graph, cases[k].kernels, k == 0, 0) &&
-                         !qn_graph_plan_create(&plan, graph, strlen(graph), NULL);
-    const char *told = planned ? qn_graph_plan_text(plan) : NULL;
-    if (!told) told = "";
+    const char *told = held_plan(&plan, "rows side by side", ready("\"y\""), cases[k].kernels, k == 0);
     check(strstr(told, "rows side by side") && !strstr(told, "uint(x") && !strstr(told, "uint(j") &&
               !strstr(told, "uint(o"),
           "%s of %s has no quotients of rows\n%s", cases[k].op, cases[k].shape, told);
@@ -150,11 +156,7 @@ static void gathered(void)
     describe("cpu");
     input("x", "f32", cases[k].shape, cases[k].strides);
     node("y", cases[k].op, "$x", "f32", cases[k].shape);
-    const char *graph = ready("\"y\"");
-    const bool planned =
-        holds("elements apart", graph, 1, false, 0) && !qn_graph_plan_create(&plan, graph, strlen(graph), NULL);
-    const char *told = planned ? qn_graph_plan_text(plan) : NULL;
-    if (!told) told = "";
+    const char *told = held_plan(&plan, "elements apart", ready("\"y\""), 1, false);
     check(cases[k].loop ? strstr(told, cases[k].loop) != NULL : !strstr(told, " l0["), "%s of elements apart: %s",
           cases[k].op, told);
     qn_graph_plan_destroy(&plan);
@@ -176,10 +178,7 @@ static void stored_early(void)
     node("s", "aten.sum.dim_IntList", args, "f32", k % 2 ? "1,5003" : "20,1");
     node("z", "aten.div.Tensor", "$y,$s", "f32", "20,5003");
     const char *graph = ready(k < 2 ? "\"y\",\"s\"" : "\"y\",\"z\"");
-    const bool planned =
-        holds("a sum beside its terms", graph, 1, true, 0) && !qn_graph_plan_create(&plan, graph, strlen(graph), NULL);
-    const char *told = planned ? qn_graph_plan_text(plan) : NULL;
-    if (!told) told = "";
+    const char *told = held_plan(&plan, "a sum beside its terms", graph, 1, true);
     check(occurrences(told, "= exp(") == (k < 2 ? 1 : 2 - k % 2) && occurrences(told, "o0[") == 1, "%s", told);
     qn_graph_plan_destroy(&plan);
   }
@@ -196,11 +195,8 @@ static void alone(void)
     describe("cpu");
     input("x", "f32", cases[k].shape, NULL);
     node("y", "aten.avg_pool2d.default", cases[k].args, "f32", cases[k].result);
-    const char *graph = ready("\"y\"");
-    const bool planned =
-        holds("a thread a row", graph, 1, true, 0) && !qn_graph_plan_create(&plan, graph, strlen(graph), NULL);
-    check(planned && strstr(qn_graph_plan_text(plan), "a thread a row"), "sums of %s of %s have a thread each",
-          cases[k].args, cases[k].shape);
+    const char *told = held_plan(&plan, "a thread a row", ready("\"y\""), 1, true);
+    check(strstr(told, "a thread a row") != NULL, "sums of %s of %s have a thread each", cases[k].args, cases[k].shape);
     qn_graph_plan_destroy(&plan);
   }
 }
@@ -241,11 +237,8 @@ static void once_a_row(void)
   node("e", "aten.add.Tensor", "$m,1.0", "f32", "2,1,49");
   node("r", "aten.sqrt.default", "$e", "f32", "2,1,49");
   node("y", "aten.div.Tensor", "$x,$r", "f32", "2,20,49");
-  const char *graph = ready("\"y\"");
-  const bool planned =
-      holds("a norm of columns", graph, 1, true, 0) && !qn_graph_plan_create(&plan, graph, strlen(graph), NULL);
-  const char *told = planned ? qn_graph_plan_text(plan) : "", *root = strstr(told, "sqrt("),
-             *loop = strstr(told, "(int k");
+  const char *told = held_plan(&plan, "a norm of columns", ready("\"y\""), 1, true);
+  const char *root = strstr(told, "sqrt("), *loop = strstr(told, "(int k");
   for (const char *next = loop; next; next = strstr(next + 1, "(int k")) loop = next;
   check(root && loop && root < loop && occurrences(told, "sqrt(") == 1, "its root stands before the loop\n%s", told);
   qn_graph_plan_destroy(&plan);

@@ -477,8 +477,8 @@ def test_who_is_behind_leaves_the_race_and_is_not_chosen(monkeypatch):
     functions = {name: functools.partial(took.get, name) for name in took}
     samples = _timing.race(functions, False, 0.0, 2)
     assert {name for name, each in samples.items() if len(each) == _timing.FEWEST} == {*took} - {"behind"}
-    assert len(samples["behind"]) == _timing.AHEAD
-    samples["behind"] = [1] * _timing.AHEAD  # as if all had been slower since
+    assert len(samples["behind"]) == _timing.LEAVE_FROM
+    samples["behind"] = [1] * _timing.LEAVE_FROM  # as if all had been slower since
     assert _timing.ranking(samples) == ["compiled", "first", "near", "original", "behind"]
     assert _timing.faster([8, 8, 8, 100], [4, 4, 4])[1] == 2
 

@@ -16,7 +16,7 @@ from ..bench import stats, turns
 FEWEST, MOST_ROUNDS = 11, 200
 FLUSH_BYTES = 256 << 20  # more than any cache; the judge's
 RUNS, ENOUGH_NS = 5, 5e7  # of `fastest`: two runs at least, no more once they took this long
-AHEAD, BEHIND = 3, 1.25  # rounds of `race` after which who is that many times behind the fastest leaves it
+LEAVE_FROM, BEHIND = 3, 1.25  # the round of `race` from which who takes so many times as long as the fastest leaves it
 GAIN = 1.03  # that counts where no interval can be had
 in_turn = turns.Turns()  # those of a folder's jobs, in a job
 
@@ -37,7 +37,7 @@ def race(functions: dict[str, Callable[[], object]], cuda: bool, seconds: float,
                 flush.zero_()
             samples[name].append(_once(functions[name], cuda))
         rounds += 1
-        if rounds >= AHEAD:
+        if rounds >= LEAVE_FROM:
             least = {name: min(samples[name]) for name in order}
             most = BEHIND * min(ns for name, ns in least.items() if name not in lasting[1:])
             order = [name for name in order if least[name] <= most or name in lasting]
