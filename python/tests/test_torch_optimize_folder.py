@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """`python -m quern.optimize` of a folder: each problem ends by itself, and a second run continues."""
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
+import threading
 
 import pytest
 from quern.bench import turns
@@ -72,18 +74,42 @@ def test_each_problem_of_a_folder_gets_a_file_or_a_sentence(tmp_path):
     assert again.stdout.splitlines() == [f"level 2 problem 5: {said['level 2 problem 5']}"] and again.returncode == 2
 
 
-def test_jobs_time_in_turns(tmp_path):
-    """Whoever holds the file's lock, nobody times beside it."""
+@pytest.mark.parametrize("busy", ["times", "compiles"])
+def test_nobody_times_beside_another(tmp_path, busy):
     lock = str(tmp_path / "lock")
     code = "import torch, quern.torch\nfrom quern.bench.turns import Turns\n"
     code += "from quern.optimize import _timing\n"
     code += f"_timing.in_turn = Turns({lock!r})\nprint('ready', flush=True)\n"
     code += "quern.torch.optimize(torch.nn.Softmax(1), torch.randn(3, 5), seconds=0.01)\n"
     code += "print('timed')"
-    with turns.Turns(lock)():
+    with contextlib.ExitStack() as stack:
+        other = turns.Turns(lock)
+        if busy == "times":
+            stack.enter_context(other())
+        else:
+            other.work_beside()
         words = [sys.executable, "-c", code]
         child = subprocess.Popen(words, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True)
         assert child.stdout and child.stdout.readline() == "ready\n"
         with pytest.raises(subprocess.TimeoutExpired):
             child.wait(timeout=1)
+        if busy == "compiles":
+            stack.enter_context(other())  # alone: nobody else compiles
     assert child.communicate()[0] == "timed\n" and child.returncode == 0
+
+
+def test_jobs_compile_side_by_side_before_the_first_times(tmp_path):
+    """Two that hold the lock beside each other; the turn of one waits for the other's."""
+    lock = str(tmp_path / "lock")
+    one, other = turns.Turns(lock), turns.Turns(lock)
+    one.work_beside()
+    other.work_beside()  # does not wait
+    taken = []
+    waiting = threading.Thread(target=lambda: taken.append(one().__enter__()))
+    waiting.start()
+    waiting.join(0.2)
+    assert not taken
+    with other():
+        pass
+    waiting.join(60)
+    assert taken == [None]

@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     failed = 0
     with tempfile.NamedTemporaryFile() as lock:
         while work or running:
-            while work and len(running) < arguments.jobs:
+            for _ in range(0 if running else min(arguments.jobs, len(work))):  # all of them compile, then each times
                 child = _Child(*work.pop(0), lock.name, arguments)
                 running[child.pid] = child
             for child in list(running.values()):
@@ -98,6 +98,7 @@ def _serve(end: int, problem: str, out: str, lock: str, arguments: argparse.Name
     from .__main__ import optimize_file
 
     _timing.in_turn = turns.Turns(lock)
+    _timing.in_turn.work_beside()
     _threads.parent_was_idle()
     silent = os.open(os.devnull, os.O_WRONLY)  # problems print
     os.dup2(silent, 1)

@@ -38,6 +38,7 @@ ALONE = ", faster kernels alone"  # behind the name of a plan without its slower
 GRAPHED = ", CUDA graph"
 FAR, MOST_RACERS = 2.0, 8  # times the fastest of a few runs; how many are timed in turns
 MOST_MEMORY, FREE_BYTES = 2, 512 << 20  # times the module's, and beside that: products have a workspace
+LONG_NS, BUSY = 10**6, 4  # a call so long, of which the host takes a fourth at most, gains nothing as a CUDA graph
 IDLE_BYTES = 1 << 30  # of PyTorch's allocator
 _PLAIN = (int, float, bool, str, type(None), torch.dtype, torch.device)
 
@@ -97,6 +98,7 @@ class Search:
         self.quick: dict[str, int] = {}  # ns of a few runs of each alternative
         self.times: dict[str, int] = {}  # of kernels and PyTorch's ops alone
         self.compiled: dict[str, Callable] = {}  # the module by torch.compile, to be timed beside
+        self.busy: set[str] = set()  # alternatives whose calls keep the GPU busy without a CUDA graph
         self.own_peak: int | None = None  # bytes that a call of the module takes beside its inputs and weights
         refuse_call(model, args, kwargs)
         result, found = _capture.watched_run(model, args, kwargs, self.device)
@@ -223,11 +225,7 @@ class Search:
                     break
                 full = made.name + (GRAPHED if graphed else "")
                 self._enter(racers, replace(made, name=full, graphed=graphed), reference)
-        if not racers:
-            report.why.append("no alternative is right")
-            return None
-        samples = self._race(racers, seconds)
-        chosen = self._fastest(racers, samples, reference, verify)
+        chosen = self._fastest(racers, seconds, reference if verify else None)
         for fast, _ in racers.values():
             if chosen is None or fast is not chosen[0]:
                 fast.replay = None  # else its memory waits for the collector
@@ -237,27 +235,45 @@ class Search:
 
     def _enter(self, racers: dict, alternative: Alternative, reference: _verify.Reference) -> Fast | None:
         """Adds an alternative that is right, and takes those out that a few runs show to be far behind: the memory of
-        their graphs is for others. None: it is wrong."""
+        their graphs is for others. None: it is wrong, or a graph that gains nothing."""
+        name = alternative.name
+        fast = None
         try:
-            fast = self.fast(alternative)
-            wrong = reference.wrong(fast, 1)
-            if not wrong:
-                with torch.no_grad(), _capture.kept_buffers(self.model):
-                    self.quick[alternative.name] = _timing.fastest(lambda: fast(*self.args, **self.kwargs), self.cuda)
-                    wrong = self._hungry(fast)
-        except Exception as error:  # a kernel that does not compile, an op that no graph can capture
-            wrong = f"it fails: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+            try:
+                fast, wrong = self._tried(alternative, reference)
+            except torch.cuda.OutOfMemoryError:
+                _without_graphs(racers)
+                fast, wrong = self._tried(alternative, reference)
+        except Exception as error:  # a kernel that does not compile, an op that no graph can capture, memory
+            wrong = _verify.failure(error)
         if self.cuda and torch.cuda.memory_reserved() > torch.cuda.memory_allocated() + IDLE_BYTES:
             torch.cuda.empty_cache()  # cuDNN's measurements leave all of the GPU's memory to this process
         if wrong:
-            self.report.rejected[alternative.name] = wrong
+            self.report.rejected[name] = wrong
             return None
-        racers[alternative.name] = fast, alternative
+        assert fast is not None
+        racers[name] = fast, alternative
         ranked = sorted(racers, key=self.quick.__getitem__)
         behind = [name for name in ranked if self.quick[name] > FAR * self.quick[ranked[0]]]
         for name in {*behind, *ranked[MOST_RACERS:]}:
             racers.pop(name)[0].replay = None
         return fast
+
+    def _tried(self, alternative: Alternative, reference: _verify.Reference) -> tuple[Fast | None, str]:
+        """The function, and what is wrong with it; a few runs have been timed where nothing is."""
+        name = alternative.name
+        if alternative.graphed and name.removesuffix(GRAPHED) in self.busy:
+            return None, "the GPU is busy without it"
+        fast = self.fast(alternative)
+        wrong = reference.wrong(fast, 1)
+        if wrong:
+            return fast, wrong
+        run = functools.partial(fast, *self.args, **self.kwargs)
+        with torch.no_grad(), _capture.kept_buffers(self.model):
+            took = self.quick[name] = _timing.fastest(run, self.cuda)
+            if self.cuda and not alternative.graphed and took > max(LONG_NS, BUSY * _timing.host_ns(run)):
+                self.busy.add(name)
+            return fast, self._hungry(fast)
 
     def _hungry(self, fast: Fast) -> str:
         """A sentence, where a call takes much more memory than the module's."""
@@ -341,40 +357,48 @@ class Search:
             with torch.no_grad(), _capture.kept_buffers(self.model):
                 compiled(*self.args, **self.kwargs)
         except Exception as error:
-            text = (str(error).splitlines() or [""])[0]
-            self.report.rejected[COMPILED] = f"it fails: {type(error).__name__}: {text}"
+            self.report.rejected[COMPILED] = _verify.failure(error)
             return
         self.compiled[COMPILED] = compiled
 
     def _fastest(
-        self,
-        racers: dict[str, tuple[Fast, Alternative]],
-        samples: dict[str, list[int]],
-        reference: _verify.Reference,
-        verify: bool,
+        self, racers: dict[str, tuple[Fast, Alternative]], seconds: float, reference: _verify.Reference | None
     ) -> tuple[Fast, Alternative] | None:
+        """Where the fastest is wrong, the others race again: some had left because of it."""
         report = self.report
-        for name in _timing.ranking(samples):
+        while racers:
+            samples = self._race(racers, seconds)
+            name = next(name for name in _timing.ranking(samples) if name != COMPILED)
             if name == "original":
-                break
-            if name == COMPILED:
-                continue
-            fast, alternative = racers[name]
-            try:
-                wrong = reference.wrong(fast, infinities=alternative.infinities) if verify else ""
-            except RuntimeError as error:  # memory
-                wrong = f"it cannot be verified: {str(error).splitlines()[0]}"
-            if wrong:
-                report.rejected[name] = wrong
-                continue
-            better, ratio, interval = _timing.faster(samples["original"], samples[name])
-            if not better:
-                report.why.append(f"{name} is not faster for certain ({ratio:.3g})")
+                report.why.append("the module itself is the fastest")
                 return None
-            report.chosen, report.speedup, report.interval = name, ratio, interval
-            return racers[name]
-        report.why.append("the module itself is the fastest")
+            fast, alternative = racers[name]
+            wrong = ""
+            if reference is not None:
+                _without_graphs(racers, name)  # what verifies needs memory
+                try:
+                    wrong = reference.wrong(fast, infinities=alternative.infinities)
+                except torch.cuda.OutOfMemoryError as error:
+                    wrong = _verify.failure(error)
+            if not wrong:
+                better, ratio, interval = _timing.faster(samples["original"], samples[name])
+                if not better:
+                    report.why.append(f"{name} is not faster for certain ({ratio:.3g})")
+                    return None
+                report.chosen, report.speedup, report.interval = name, ratio, interval
+                return racers[name]
+            report.rejected[name] = wrong
+            racers.pop(name)[0].replay = None
+        report.why.append("no alternative is right")
         return None
+
+
+def _without_graphs(racers: dict[str, tuple[Fast, Alternative]], but: str = "") -> None:
+    """Frees the memory of CUDA graphs; who is called again captures anew."""
+    for name, (fast, alternative) in racers.items():
+        if alternative.graphed and name != but:
+            fast.replay, fast.addresses = None, None
+    torch.cuda.empty_cache()
 
 
 def _peak(run: Callable[[], object]) -> int:

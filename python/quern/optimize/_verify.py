@@ -115,35 +115,19 @@ def aliases(result, args: tuple, kwargs: dict, tensors: list[torch.Tensor]) -> b
 
 
 class Reference:
-    """The module's own outputs on each data set, kept on its device."""
+    """What the module itself makes of each data set: of the first, which every alternative is held to, kept; of the
+    others, which only the fastest are held to, computed when it is asked for."""
 
     def __init__(self, model: torch.nn.Module, forward: Callable, args: tuple, kwargs: dict) -> None:
         self.model, self.forward = model, forward
         self.tensors = [*model.parameters(), *model.buffers()]
         self.device = next((t.device.type for t in [*_tensors((args, kwargs)), *self.tensors]), "cpu")
-        self.calls: list[tuple[tuple, dict]] = []
-        self.wanted: list = []
-        self.buffers: list[list[torch.Tensor]] = []
-        self.sharing: list[tuple] = []
+        self.calls = data_sets(args, kwargs)
+        self.spoilt = range(len(self.calls) - 2, len(self.calls))  # of these, the last one has infinities
+        self.first = self._run(forward, self.calls[0])
         self.error = 0.0  # of the module itself against `exact`, or of TF32 where PyTorch's switch is on
-        self.infinite: int | None = None  # the call with infinities
-        sets = data_sets(args, kwargs)
-        for call in sets:
-            try:
-                want, sharing, buffers = self._run(forward, call)
-            except Exception:  # data that the module does not take, such as a probability of 3
-                if not self.calls:
-                    raise
-                continue
-            if call is sets[-1]:
-                self.infinite = len(self.calls)
-            self.calls.append(call)
-            self.wanted.append(want)
-            self.sharing.append(sharing)
-            self.buffers.append(buffers)
         self.exact = self._exact()
         self.tolerance = _compare.Tolerance("current", ERRORS_APART * self.error)
-        self.doubt = self._doubt()
 
     def _run(self, function: Callable, call: tuple) -> tuple:
         args, kwargs = call
@@ -163,23 +147,25 @@ class Reference:
             args, kwargs = pytree.tree_map(double, call)
             return model(*args, **kwargs)
 
-    def _doubt(self) -> list[torch.Tensor] | None:
-        """Where NaN and infinities of the last data set prove nothing, because the module has others in float64, as
-        PyTorch's gelu of infinity has."""
-        if self.exact is None or self.infinite is None:
-            return None
+    def _doubt(self, k: int, want) -> list[torch.Tensor] | None:
+        """Where NaN and infinities of a data set prove nothing, because the module has others in float64 by PyTorch's
+        own kernels: its gelu of infinity, and convolutions of cuDNN, which multiply NaN by zeros of their own."""
         try:
-            exact = _floats(self._double(self.calls[self.infinite]))
+            with torch.backends.cudnn.flags(enabled=False):
+                exact = _floats(self._double(self.calls[k]))
         except Exception:
             return None
-        pairs = [(a, b) for a, b in zip(exact, _floats(self.wanted[self.infinite])) if a.shape == b.shape]
+        pairs = [(a, b) for a, b in zip(exact, _floats(want)) if a.shape == b.shape]
         return [(a.isnan() != b.isnan()) | (a.isinf() != b.isinf()) for a, b in pairs]
+
+    def _want(self, k: int) -> tuple:
+        return self._run(self.forward, self.calls[k]) if k else self.first
 
     def _exact(self):
         """The outputs of the first data set in float64; None: the module cannot compute in it."""
         try:
             exact = self._double(self.calls[0])
-            self.error = _compare.error(_floats(self.wanted[0]), _floats(exact))
+            self.error = _compare.error(_floats(self.first[0]), _floats(exact))
             if self._may_round():
                 self.error = max(self.error, _compare.error(self._rounded(0), _floats(exact)))
             if not self.error and any(not t.is_floating_point() for t in _tensors(self.calls[0])):
@@ -197,7 +183,7 @@ class Reference:
         with _AsTF32():
             return _floats(self._double(self.calls[k]))
 
-    def _as_exact(self, k: int, got) -> bool:
+    def _as_exact(self, k: int, got, want) -> bool:
         """Whether outputs on data that is hard to compute with are wrong by rounding alone: float64 finds them at most
         GREATEST_APART times as far off as the module's own, or as those of TF32 where PyTorch's switch is on."""
         try:
@@ -205,33 +191,54 @@ class Reference:
             rounded = self._rounded(k) if self._may_round() else exact
         except Exception:
             return False
-        return as_near(got, self.wanted[k], exact, rounded)
+        return as_near(got, want, exact, rounded)
 
     def wrong(self, function: Callable, sets: int | None = None, infinities: bool = True) -> str:
         """What is wrong with a function in the module's place; "" for nothing. infinities: whether it must have those
-        of the module's where its inputs have some."""
+        of the module's where its inputs have some. OutOfMemoryError: of a GPU, which says nothing of the function."""
         for k, call in enumerate(self.calls[:sets]):
-            if k == self.infinite and not infinities:
+            if k == self.spoilt[-1] and not infinities:
+                continue
+            try:
+                want, shared, own_buffers = self._want(k)
+            except torch.cuda.OutOfMemoryError:
+                raise
+            except Exception:  # data that the module does not take, such as a probability of 3
                 continue
             try:
                 got, sharing, buffers = self._run(function, call)
+            except torch.cuda.OutOfMemoryError:
+                raise
             except Exception as error:
-                return f"it fails: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-            if sharing[1] != self.sharing[k][1]:
-                return f"its outputs have the strides {sharing[1]}, not {self.sharing[k][1]}"
-            if sharing[0] != self.sharing[k][0]:
+                return failure(error)
+            if sharing[1] != shared[1]:
+                return f"its outputs have the strides {sharing[1]}, not {shared[1]}"
+            if sharing[0] != shared[0]:
                 return "its outputs share other memory than the module's"
-            if self.doubt is not None and k == self.infinite:
-                _settle(_floats(got), _floats(self.wanted[k]), self.doubt)
-            for what, a, b in (("", got, self.wanted[k]), ("a buffer: ", buffers, self.buffers[k])):
-                difference = _compare.compare(_plain(a), _plain(b), self.tolerance, self.device)
-                if difference.wrong and (what or not self._as_exact(k, got)):
-                    return f"{what}{difference.wrong}"
+            if difference := self._differs(k, got, want):
+                return difference
+            changed = _compare.compare(_plain(buffers), _plain(own_buffers), self.tolerance, self.device)
+            if changed.wrong:
+                return f"a buffer: {changed.wrong}"
             if k == 0 and self.exact is not None:
                 own = _compare.error(_floats(got), self.exact)
-                if own > max(2 * self.error, ROUNDING):
+                # An error above the values themselves is of values that are 0 but for rounding.
+                if own > max((2 if self.error < 1 else ERRORS_APART) * self.error, ROUNDING):
                     return f"its error against float64 is {own:.3g}, the module's own {self.error:.3g}"
         return ""
+
+    def _differs(self, k: int, got, want) -> str:
+        wrong = _compare.compare(_plain(got), _plain(want), self.tolerance, self.device).wrong
+        if wrong and k in self.spoilt and (doubt := self._doubt(k, want)) is not None:
+            _settle(_floats(got), _floats(want), doubt)
+            wrong = _compare.compare(_plain(got), _plain(want), self.tolerance, self.device).wrong
+        return "" if wrong and self._as_exact(k, got, want) else wrong
+
+
+def failure(error: Exception) -> str:
+    if isinstance(error, torch.cuda.OutOfMemoryError):  # PyTorch's own sentence names all processes
+        return "it fails: the GPU's memory does not suffice"
+    return f"it fails: {type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
 
 
 def as_near(got, want, exact: list[torch.Tensor], rounded: list[torch.Tensor]) -> bool:
