@@ -147,6 +147,47 @@ def test_graph_breaks_prints_and_random_numbers(capsys):
     assert capsys.readouterr().out == "above\n" * 4 and len(_backend.regions) >= 2
 
 
+def test_nothing_watches_what_is_timed(monkeypatch):
+    """AOTAutograd looks at each op of the first call, which takes several times as long as the op."""
+    race, modes = _backend._timing.race, []
+
+    def look(*given):
+        modes.append(torch._C._len_torch_dispatch_stack())
+        return race(*given)
+
+    monkeypatch.setattr(_backend._timing, "race", look)
+    torch.compile(lambda x: torch.tanh(x) * 2 + 1, backend="quern")(randn(4, 5).requires_grad_()).sum().backward()
+    assert modes == [0, 0]
+
+
+def test_there_are_kernels_between_draws_of_random_numbers(monkeypatch):
+    """Every alternative draws the numbers that the call itself draws then: PyTorch's own, after which the generator
+    is as PyTorch leaves it."""
+    order = lambda samples: sorted(samples, key=lambda name: name != "fused")  # noqa: E731
+    monkeypatch.setattr(_backend._timing, "ranking", order)
+    monkeypatch.setattr(_backend._timing, "faster", lambda *_: (True, 2.0, None))
+    norm, first, second = torch.nn.LayerNorm(24), torch.nn.Linear(24, 40), torch.nn.Linear(40, 24)
+
+    def block(x):
+        y = F.dropout(second(F.dropout(F.gelu(first(norm(x))), 0.3)), 0.1) + x
+        q = y.view(2, 3, 4, 6).transpose(1, 2)
+        return F.scaled_dot_product_attention(q, q, q, dropout_p=0.2).sigmoid() + F.dropout(q, 0.5).exp()
+
+    found = []
+    for function in (block, torch.compile(block, backend="quern")):
+        torch.manual_seed(5)
+        x = randn(2, 3, 24).requires_grad_()
+        for _ in range(3):
+            y = function(x)
+        y.square().sum().backward()
+        found.append([y.detach(), x.grad, first.weight.grad.clone(), torch.rand(3)])
+        first.zero_grad()
+    for a, b in zip(*found):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+    forward, backward = _backend.regions
+    assert forward.graph.random and forward.chosen == backward.chosen == "fused", (forward.why, backward.why)
+
+
 def test_dynamic_shapes():
     made = torch.compile(lambda x: torch.relu(x) * x.shape[0], backend="quern", dynamic=True)
     for n in (3, 4, 5, 0, 1):

@@ -86,6 +86,7 @@ typedef struct qn_graph_node {
   bool is_kept;        /* by the caller, who says so */
   bool is_extern;      /* stays the caller's */
   bool is_view;        /* the caller's too where somebody needs the view itself; it moves nothing */
+  bool is_random;      /* it draws random numbers */
   bool has_effects;    /* of its own: it stays, in its place */
   int era;             /* nodes on both sides of one with effects are of different eras */
   bool is_convolution; /* extern to all that is fused, with a kernel of the plan's */

@@ -303,8 +303,9 @@ static void lower_node(qn_lowering *l)
 {
   const qn_graph_node *node = qn_node_of(l);
   const qn_graph_rule *rule = rule_of(node->op);
-  if (!rule || node->is_kept) {
-    qn_give_up(l, rule ? "the caller keeps it" : without_rule(node->op));
+  if (!rule || node->is_kept || node->is_random) {
+    const char *kept = rule ? "the caller keeps it" : without_rule(node->op);
+    qn_give_up(l, node->is_random ? "it draws random numbers" : kept);
     return;
   }
   const char *why = unfit(qn_value_at(l, node->result[0]));

@@ -329,29 +329,14 @@ static qn_status argument(source *s, const qn_json *part, const char *user, qn_a
 }
 
 /* ---- nodes ---- */
-/* An op that changes its arguments, or draws random numbers, keeps its place among the others. */
+/* An op that changes its arguments keeps its place among the others. */
 static bool has_effects(const char *op)
 {
-  static const char *const words[] = {"rand",
-                                      "bernoulli",
-                                      "dropout",
-                                      "multinomial",
-                                      "normal",
-                                      "poisson",
-                                      "exponential",
-                                      "uniform",
-                                      "cauchy",
-                                      "geometric",
-                                      "binomial",
-                                      "standard_gamma",
-                                      "with_update.default"};
   const char *dot = strrchr(op, '.');
   const size_t n = strlen(op);
   if (n > 4 && (!strcmp(op + n - 4, ".out") || !strcmp(op + n - 4, "_out"))) return true;
   if (dot > op && dot[-1] == '_' && strncmp(op, "prims", 5)) return true;
-  for (size_t k = 0; k < sizeof words / sizeof *words; k++)
-    if (strstr(op, words[k])) return true;
-  return false;
+  return strstr(op, "with_update.default") != NULL;
 }
 
 /* A batch norm that trains writes its running statistics. */
@@ -393,7 +378,9 @@ static qn_status read_node(source *s, const qn_json *part, int *era)
   qn_try(name_of(part, "a node", &name));
   const qn_json *op = qn_json_get(part, "op"), *args = qn_json_get(part, "args");
   const qn_json *kwargs = qn_json_get(part, "kwargs"), *kept = qn_json_get(part, "extern");
+  const qn_json *random = qn_json_get(part, "random");
   qn_require(!kept || kept->type == QN_JSON_BOOL, "graph: node %s: extern is neither true nor false", name);
+  qn_require(!random || random->type == QN_JSON_BOOL, "graph: node %s: random is neither true nor false", name);
   qn_require(qn_json_is(op, QN_JSON_STRING), "graph: node %s has no op", name);
   qn_require(!args || qn_json_is(args, QN_JSON_ARRAY), "graph: node %s: its args are no list", name);
   qn_require(!kwargs || qn_json_is(kwargs, QN_JSON_OBJECT), "graph: node %s: its kwargs are no object", name);
@@ -408,7 +395,8 @@ static qn_status read_node(source *s, const qn_json *part, int *era)
   for (int j = 0; j < n; j++) node->result[j] = first + j;
   node->n_results = n;
   node->is_kept = kept && kept->boolean;
-  node->has_effects = has_effects(op->string) || changes_statistics(node);
+  node->is_random = random && random->boolean;
+  node->has_effects = has_effects(op->string) || changes_statistics(node) || node->is_random;
   *era += node->has_effects;
   node->era = *era;
   *era += node->has_effects;

@@ -208,10 +208,15 @@ def error(got, exact) -> float:
     above = below = 0.0
     for a, b in zip(_tree.tensors(got), _tree.tensors(exact)):
         if b.is_floating_point():
-            a, b = a.double(), b.double()
-            fine = b.isfinite() & a.isfinite()
-            above += float((a - b)[fine].pow(2).sum())
-            below += float(b[fine].pow(2).sum())
+            a, b = a.reshape(-1), b.reshape(-1)
+            sums = []
+            for part in _chunks(b.numel(), b.device.type):  # results may take half of a GPU's memory
+                x, y = a[part].double(), b[part].double()
+                fine = y.isfinite() & x.isfinite()
+                sums.append(torch.stack([t.where(fine, 0.0).pow(2).sum() for t in (x - y, y)]))
+            if sums:
+                found = torch.stack(sums).sum(0)
+                above, below = above + float(found[0]), below + float(found[1])
     return math.sqrt(above / below) if below else 0.0
 
 

@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Callable, Sequence
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from . import _capture, _convolutions, _fold, _graph, _planner, _products, _program, _simplify, _timing, _verify
 from ._graph import Graph, Unplannable
@@ -60,12 +61,16 @@ class Region:
             except Exception as error:
                 self.why.append(f"{name}: {type(error).__name__}: {error}")
         self.chosen, self.run = "PyTorch's ops", functions["PyTorch's ops"]
-        if len(functions) < 2 or self.graph.random:
+        if len(functions) < 2:
             return
+        device = values[0].device if values else torch.device(self.graph.device)
+        states = _capture.random_states(device)
         try:
-            self._try(functions, values)
+            with _disable_current_modes():  # AOTAutograd watches the first call: calls would take several times as long
+                self._try(functions, values, lambda: _capture.restore_random(states, device))
         except Exception as error:
             self.why.append(f"the choice: {type(error).__name__}: {error}")
+        _capture.restore_random(states, device)
 
     def _plans(self):
         """(name, graph, plan) of each way to run it; the first is the graph as it is."""
@@ -88,8 +93,10 @@ class Region:
                 yield name, graph, plan
 
     def _double(self, values: list) -> list[torch.Tensor]:
-        """The outputs that are real numbers, in float64; none where an op does not compute in it. A gradient that is
-        zero but for rounding is right by them alone."""
+        """The outputs that are real numbers, in float64; none where an op does not compute in it, or would draw other
+        random numbers. A gradient that is zero but for rounding is right by them alone."""
+        if self.graph.random:
+            return []
         wide = [t.double() if t.is_floating_point() else t for t in values]
         try:
             made = _fold.evaluate(self.graph, dict(zip(self.graph.inputs, wide)))
@@ -104,7 +111,8 @@ class Region:
         new = dict(self.graph.updates)
         return [new[name] for name in self.graph.inputs if name in new]
 
-    def _try(self, functions: dict[str, Callable], values: list) -> None:
+    def _try(self, functions: dict[str, Callable], values: list, start: Callable[[], None]) -> None:
+        """start: so that each draws the same random numbers."""
         from ..kernelbench import _compare
 
         names = list(self.graph.inputs)
@@ -114,6 +122,7 @@ class Region:
         def fresh(function: Callable) -> list:
             for k in updated:
                 copies[k].copy_(values[k])
+            start()
             return [*function(*copies), *(copies[k].clone() for k in sorted(updated))]
 
         def wrong(function: Callable, want: list, double: Callable[[], list[torch.Tensor]]) -> str:
@@ -241,7 +250,10 @@ def quern(module: torch.fx.GraphModule, inputs: Sequence, **options):
 def _decompositions() -> dict:
     from torch._decomp import core_aten_decompositions
 
-    return {op: rule for op, rule in core_aten_decompositions().items() if not str(op).startswith(_capture.WHOLE)}
+    def whole(op) -> bool:  # parts would draw other random numbers
+        return str(op).startswith(_capture.WHOLE) or torch.Tag.nondeterministic_seeded in op.tags
+
+    return {op: rule for op, rule in core_aten_decompositions().items() if not whole(op)}
 
 
 def register() -> None:

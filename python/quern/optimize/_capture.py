@@ -102,7 +102,7 @@ def _changed_attribute(before: list, model: torch.nn.Module) -> str | None:
     return None
 
 
-def _random_states(device: torch.device) -> list:
+def random_states(device: torch.device) -> list:
     states = [torch.get_rng_state(), random.getstate()]
     if device.type == "cuda":
         states.append(torch.cuda.get_rng_state(device))
@@ -112,7 +112,7 @@ def _random_states(device: torch.device) -> list:
     return states
 
 
-def _restore_random(states: list, device: torch.device) -> None:
+def restore_random(states: list, device: torch.device) -> None:
     torch.set_rng_state(states[0])
     random.setstate(states[1])
     if device.type == "cuda":
@@ -147,16 +147,16 @@ def watched_run(model: torch.nn.Module, args: tuple, kwargs: dict, device: torch
     Whether ops that may draw random numbers do so, as recurrent nets with a dropout of 0 do not, is seen here alone."""
     tensors = [t for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
     kept = [t.detach().clone() for t in tensors]
-    attributes, states = _attributes(model), _random_states(device)
+    attributes, states = _attributes(model), random_states(device)
     out, err = _Watch(sys.stdout), _Watch(sys.stderr)
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), torch.no_grad(), kept_buffers(model):
         result = model(*args, **kwargs)
     found = []
     if out.wrote or err.wrote:
         found.append("it prints")
-    if not all(_equal(a, b) for a, b in zip(states, _random_states(device))):
+    if not all(_equal(a, b) for a, b in zip(states, random_states(device))):
         found.append("it draws random numbers")
-        _restore_random(states, device)
+        restore_random(states, device)
     if not all(torch.equal(_bits(t), _bits(was)) for t, was in zip(tensors, kept)):
         found.append("it changes its inputs")
     changed = _changed_attribute(attributes, model)

@@ -68,6 +68,7 @@ class Node:
     results: list[Meta]
     several: bool = False  # results are a tuple or a list, even if it has one
     kept: bool = False  # PyTorch's op, even if a kernel could compute it
+    random: bool = False  # it draws random numbers
 
     def refs(self) -> list[Ref]:
         return refs_of([self.args, list(self.kwargs.values())])
@@ -80,8 +81,11 @@ class Graph:
     outputs: list = field(default_factory=list)  # Ref, or a number, a text, None
     updates: list[tuple[str, Ref]] = field(default_factory=list)  # an input (a buffer), and its value after the call
     device: str = "cpu"
-    random: bool = False  # a node draws random numbers
     convolutions: str = ""  # "tf32": the planner may write kernels of them
+
+    @property
+    def random(self) -> bool:
+        return any(node.random for node in self.nodes)
 
     def text(self) -> str:
         """As the planner reads it. An output that is one of several results is {"ref": ..., "index": ...}."""
@@ -126,6 +130,8 @@ def _node_record(node: Node) -> dict:
     record: dict = {"name": node.name, "op": node.op, "args": _plain(node.args), "kwargs": _plain(node.kwargs)}
     if node.kept:
         record["extern"] = True
+    if node.random:
+        record["random"] = True
     if node.several:
         return {**record, "results": [meta.record() for meta in node.results]}
     return {**record, **node.results[0].record()}
@@ -189,10 +195,8 @@ def from_fx(module: torch.fx.GraphModule, device: str) -> Graph:
             values[node] = values[node.args[1]]
             graph.updates.append((values[node.args[0]].name, values[node]))
         elif str(node.target) not in _NOTHING:
-            graph.random |= _draws(node)
-            made = _node(node, value, values, taken)
-            graph.nodes.append(made)
-            values[node] = Ref(made.name)
+            graph.nodes.append(_node(node, value, values, taken))
+            values[node] = Ref(graph.nodes[-1].name)
     drop_unused(graph)
     return graph
 
@@ -233,15 +237,15 @@ def _node(node: torch.fx.Node, value, values: dict, taken: set[str]) -> Node:
         raise Unplannable(f"{node.target} gives a value that is no tensor")
     metas = [meta_of(one) if one is not None else Meta("f32", (0,), (1,)) for one in results]
     args, kwargs = _values(node.args, values), {key: _values(item, values) for key, item in node.kwargs.items()}
-    return Node(unique(node.name, taken), str(node.target), args, kwargs, metas, several)
+    return Node(unique(node.name, taken), str(node.target), args, kwargs, metas, several, random=_draws(node))
 
 
 def drop_unused(graph: Graph) -> None:
-    """Nodes whose results nobody reads. The graph is functional, so they have no other effect."""
+    """Nodes whose results nobody reads. The graph is functional, so they have no other effect than the numbers drawn."""
     wanted = {ref.name for ref in graph.wanted()}
     kept = []
     for node in reversed(graph.nodes):
-        if node.name in wanted:
+        if node.name in wanted or node.random:
             kept.append(node)
             wanted.update(ref.name for ref in node.refs())
     graph.nodes = kept[::-1]
