@@ -324,6 +324,7 @@ static void refused(const char *graph, qn_status status, const char *words)
 #include "graph_random.h"
 #include "graph_convolutions.h"
 #include "graph_processor.h"
+#include "graph_device.h"
 
 /* ---- refusals ---- */
 static void refusals(void)
@@ -388,7 +389,23 @@ static void kept(void)
   qn_graph_plan_destroy(&plan);
   refused("{\"inputs\":[" X "],\"nodes\":[{\"name\":\"y\",\"op\":\"aten.relu.default\",\"args\":[{\"ref\":\"x\"}],"
           "\"extern\":1,\"dtype\":\"f32\",\"shape\":[4]}],\"outputs\":[\"y\"]}",
-          QN_BAD_ARGUMENT, "neither true nor false");
+          QN_BAD_ARGUMENT, "extern is neither true nor false");
+  refused("{\"inputs\":[" X "],\"nodes\":[{\"name\":\"y\",\"op\":\"aten.relu.default\",\"args\":[{\"ref\":\"x\"}],"
+          "\"random\":1,\"dtype\":\"f32\",\"shape\":[4]}],\"outputs\":[\"y\"]}",
+          QN_BAD_ARGUMENT, "random is neither true nor false");
+  static const char draws[] =
+      "{\"inputs\":[" X "],\"nodes\":["
+      "{\"name\":\"a\",\"op\":\"aten.exp.default\",\"args\":[{\"ref\":\"x\"}],\"dtype\":\"f32\",\"shape\":[4]},"
+      "{\"name\":\"r\",\"op\":\"aten.relu.default\",\"args\":[{\"ref\":\"a\"}],\"random\":true,\"dtype\":\"f32\","
+      "\"shape\":"
+      "[4]},{\"name\":\"b\",\"op\":\"aten.sin.default\",\"args\":[{\"ref\":\"x\"}],\"dtype\":\"f32\",\"shape\":[4]}],"
+      "\"outputs\":[\"a\",\"b\",\"r\"]}";
+  check(!qn_graph_plan_create(&plan, draws, strlen(draws), NULL), "a graph with a node that draws random numbers");
+  told = qn_graph_plan_text(plan);
+  const char *kernel = strstr(told, "k0_exp"), *draw = strstr(told, "\"extern\",\"node\":\"r\"");
+  check(kernel && draw && kernel < draw && strstr(draw, "_sin") && strstr(told, "it draws random numbers"),
+        "it keeps its place: %s", told);
+  qn_graph_plan_destroy(&plan);
 }
 
 /* A remainder is the index itself exactly where all of it is below the divisor, and a quotient then 0. */
@@ -449,6 +466,8 @@ int main(void)
   dear();
   once_a_row();
   places_of_largest();
+  variances();
+  columns();
   layouts();
   random_graphs();
   qn_text_free(&text);

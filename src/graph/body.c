@@ -339,7 +339,7 @@ static int64_t shared_bytes(const qn_writer *w, const qn_cut *p)
     if (v->form == QN_FORM_REDUCE) bytes += (int64_t)qn_dtype_bytes(v->compute) + (place ? 8 : 0);
     if (v->form == QN_FORM_SCAN) bytes += 2 * (int64_t)qn_dtype_bytes(v->compute);
   }
-  return p->schedule == QN_SCHEDULE_COLUMNS && !p->across ? bytes * p->threads * 32 : 0;
+  return p->schedule == QN_SCHEDULE_COLUMNS && !p->across ? bytes * (p->threads * 33 + 32) : 0;
 }
 
 qn_status qn_body_write(const qn_graph *graph, const bool *is_root, const qn_fused *fused, qn_body *body)

@@ -139,12 +139,17 @@ static int64_t team_of(const qn_cut *p, int64_t steps)
   return team < LANES ? team : LANES;
 }
 
-/* Rows that lie along memory are read by neighbouring threads, columns side by side. */
-static void choose_on_gpu(qn_cut *p, bool along)
+/* Rows that lie along memory are read by neighbouring threads, columns side by side. loops: over each row; a
+ * threadgroup holds the columns that it reads several times, and few columns are more threads so. */
+static void choose_on_gpu(qn_cut *p, bool along, int loops)
 {
+  enum { ALONE_HOLDS = 64, HOLDS = 1024, MANY = 32768, ENOUGH = 1 << 18 };
   const int64_t steps = (p->length + p->width - 1) / p->width;
   const int64_t alone = !along || p->scans ? 16 : 8; /* the longest row that a thread takes, but for many rows */
-  const bool many = along ? p->scans && p->length <= 64 && p->rows >= 65536 : p->rows >= 32768;
+  const bool short_or_scanned = p->length <= ALONE_HOLDS || p->scans, held = loops > 1 && p->length <= HOLDS;
+  const bool many = along              ? p->scans && p->length <= 64 && p->rows >= 65536
+                    : short_or_scanned ? p->rows >= MANY
+                                       : !held && p->rows >= ENOUGH;
   if (p->length <= alone || many) {
     p->schedule = QN_SCHEDULE_THREAD;
     p->width = 1;
@@ -185,7 +190,7 @@ void qn_cut_choose(const qn_writer *w, qn_cut *p)
   if (p->on_cpu)
     choose_on_cpu(w, p, along);
   else
-    choose_on_gpu(p, along);
+    choose_on_gpu(p, along, w->loop - 1);
 }
 
 void qn_cut_launch(const qn_cut *p, qn_body *body)

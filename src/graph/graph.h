@@ -105,6 +105,10 @@ typedef struct qn_graph {
 qn_status qn_graph_read(const char *text, size_t bytes, qn_graph *graph); /* read.c */
 void qn_graph_free(qn_graph *graph);
 qn_status qn_graph_split(qn_graph *graph); /* split.c: long reductions in two steps; behind qn_graph_lower */
+/* Whether rows along these dimensions lie side by side in memory: neighbours are of another row. */
+bool qn_graph_lies_across(const qn_graph *graph, int value, uint32_t dims);
+/* Parts of a row that a threadgroup can hold; 0: it holds the whole row, or there are none. */
+int64_t qn_graph_held_parts(int64_t length, bool across);
 /* A new value of zeros but for these; -1: no memory, or more elements than 2^62. */
 int qn_graph_add(qn_graph *graph, qn_value_form form, qn_dtype dtype, int ndim, const int64_t *shape);
 

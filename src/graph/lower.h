@@ -59,6 +59,12 @@ int qn_reduced(qn_lowering *l, qn_graph_reduction reduction, int a, uint32_t dim
                qn_dtype dtype); /* extents of 1 stay */
 int qn_scanned(qn_lowering *l, qn_graph_reduction reduction, int a, int dim, qn_dtype dtype);
 int qn_mean_of(qn_lowering *l, int a, uint32_t dims);
+/* a's mean over dimensions, which are 1 in it; a - mean; the sum of its squares, of n elements. */
+typedef struct qn_moments {
+  int mean, off, squares;
+  double n;
+} qn_moments;
+qn_moments qn_moments_of(qn_lowering *l, int a, uint32_t dims); /* moments.c */
 /* A view of `a` with all its dimensions as they are: view[] is to be changed. */
 int qn_viewed(qn_lowering *l, int a, int ndim, const int64_t *shape);
 int qn_padded(qn_lowering *l, int a, const int64_t *low, const int64_t *shape, double fill);

@@ -9,10 +9,9 @@ typedef struct moments {
 
 static moments moments_of(qn_lowering *l, int a, uint32_t dims, double eps)
 {
-  moments m = {0};
-  m.mean = qn_mean_of(l, a, dims);
-  m.off = qn_words(l, QN_GRAPH_SUB, a, m.mean, -1);
-  m.variance = qn_mean_of(l, qn_words(l, QN_GRAPH_MUL, m.off, m.off, -1), dims);
+  const qn_moments found = qn_moments_of(l, a, dims);
+  moments m = {.mean = found.mean, .off = found.off};
+  m.variance = qn_words(l, QN_GRAPH_DIV, found.squares, qn_number(l, found.n), -1);
   m.rstd = qn_words(l, QN_GRAPH_RSQRT, qn_words(l, QN_GRAPH_ADD, m.variance, qn_number(l, eps), -1), -1, -1);
   return m;
 }

@@ -114,28 +114,18 @@ static void place(qn_lowering *l, int which)
   give(l, 0, top);
 }
 
-static int variance_of(qn_lowering *l, int a, uint32_t dims, double correction, int *mean_value)
-{
-  const int m = qn_mean_of(l, a, dims), off = qn_words(l, QN_GRAPH_SUB, a, m, -1);
-  const int sum = qn_reduced(l, QN_GRAPH_REDUCE_SUM, qn_words(l, QN_GRAPH_MUL, off, off, -1), dims, l->type);
-  if (l->why) return 0;
-  const double n = (double)qn_value_at(l, a)->n / (double)qn_value_at(l, sum)->n - correction;
-  *mean_value = m;
-  return qn_words(l, QN_GRAPH_DIV, sum, qn_number(l, n > 0 ? n : 0), -1);
-}
-
 /* which: 0 the variance, 1 with the mean, 2 its root */
 static void variance(qn_lowering *l, int which)
 {
   const int a = operand(l);
   if (l->why) return;
   qn_give_up_if(l, !qn_is_real(l->type), "a variance of whole numbers");
-  int m = 0;
-  int v =
-      variance_of(l, a, qn_given_dims(l, 1, "dim", qn_value_at(l, a)->ndim), qn_given_real(l, -1, "correction", 1), &m);
+  const qn_moments m = qn_moments_of(l, a, qn_given_dims(l, 1, "dim", qn_value_at(l, a)->ndim));
+  const double n = m.n - qn_given_real(l, -1, "correction", 1);
+  int v = qn_words(l, QN_GRAPH_DIV, m.squares, qn_number(l, n > 0 ? n : 0), -1);
   if (which == 2) v = qn_words(l, QN_GRAPH_SQRT, v, -1, -1);
   give(l, 0, v);
-  if (which == 1) give(l, 1, qn_words(l, QN_GRAPH_COPY, m, -1, -1)); /* m itself is not rounded */
+  if (which == 1) give(l, 1, qn_words(l, QN_GRAPH_COPY, m.mean, -1, -1)); /* m itself is not rounded */
 }
 
 static void norm(qn_lowering *l, int k_dim)

@@ -118,6 +118,42 @@ static void exchange_parts(qn_text *to, const qn_graph_value *v, int k, long lon
   if (is_place(v)) qn_text_add(to, "%s = m%d[thread_index_in_simdgroup %% %lld];\n", n, k, parts);
 }
 
+/* The parts of lanes by pairs; d is half of `parts` first. */
+static void combine_lanes(qn_text *to, const qn_graph_value *v, int64_t parts, const char *a, const char *n)
+{
+  qn_text_add(to, "for (ushort d = %d; d > 0; d >>= 1) {\nconst ", (int)(parts / 2));
+  qn_write_type(to, v->compute);
+  qn_text_add(to, " x = simd_shuffle_xor(%s, d);\n", a);
+  if (is_place(v)) qn_text_add(to, "const long y = simd_shuffle_xor(%s, d);\n", n);
+  combine(to, v, a, n, "x", "y");
+  qn_text_add(to, "}\n");
+}
+
+/* The parts of columns side by side: each simdgroup takes all parts of some of the 32 columns in its lanes, and every
+ * simdgroup gets the results of all. */
+static void exchange_columns(qn_text *to, const qn_graph_value *v, int k, int threads, const char *a, const char *n)
+{
+  const char *names[] = {a, n, "sr", "mu"};
+  const int apart = 33; /* so that lanes read other banks */
+  for (int j = 0; j < 1 + is_place(v); j++) {
+    qn_text_add(to, "threadgroup ");
+    qn_write_type(to, j ? QN_I64 : v->compute);
+    qn_text_add(to, " %c%d[%d], %c%d[32];\n", names[2 + j][0], k, threads * apart, names[2 + j][1], k);
+    qn_text_add(to, "%c%d[t * %d + thread_index_in_simdgroup] = %s;\n", names[2 + j][0], k, apart, names[j]);
+  }
+  qn_text_add(to, "threadgroup_barrier(mem_flags::mem_threadgroup);\n{\n");
+  qn_text_add(to, "const int c = t * %d + thread_index_in_simdgroup / %d, y = thread_index_in_simdgroup %% %d;\n",
+              32 / threads, threads, threads);
+  for (int j = 0; j < 1 + is_place(v); j++)
+    qn_text_add(to, "%s = %c%d[y * %d + c];\n", names[j], names[2 + j][0], k, apart);
+  combine_lanes(to, v, threads, a, n);
+  qn_text_add(to, "if (y == 0) {\n");
+  for (int j = 0; j < 1 + is_place(v); j++) qn_text_add(to, "%c%d[c] = %s;\n", names[2 + j][1], k, names[j]);
+  qn_text_add(to, "}\n}\nthreadgroup_barrier(mem_flags::mem_threadgroup);\n");
+  for (int j = 0; j < 1 + is_place(v); j++)
+    qn_text_add(to, "%s = %c%d[thread_index_in_simdgroup];\n", names[j], names[2 + j][1], k);
+}
+
 /* The parts of a thread by pairs, of the lanes by pairs, of the simdgroups in the same way. */
 static void gather_parts(qn_writer *w, const qn_cut *p, int k)
 {
@@ -134,31 +170,13 @@ static void gather_parts(qn_writer *w, const qn_cut *p, int k)
     qn_text_add(to, "}\n");
   }
   snprintf(a, sizeof a, "a%d[0]", k), snprintf(n, sizeof n, "n%d[0]", k);
-  const bool group = p->schedule == QN_SCHEDULE_GROUP && p->threads > 32;
-  for (int turn = 0; turn < 1 + group && (group || p->schedule == QN_SCHEDULE_SIMD || p->schedule == QN_SCHEDULE_GROUP);
-       turn++) {
-    const int64_t parts = turn ? p->threads / 32 : p->threads < 32 ? p->threads : 32;
-    if (turn) exchange_parts(to, v, k, (long long)parts, a, n);
-    qn_text_add(to, "for (ushort d = %d; d > 0; d >>= 1) {\n", (int)(parts / 2));
-    qn_text_add(to, "const "), qn_write_type(to, v->compute);
-    qn_text_add(to, " x = simd_shuffle_xor(%s, d);\n", a);
-    if (is_place(v)) qn_text_add(to, "const long y = simd_shuffle_xor(%s, d);\n", n);
-    combine(to, v, a, n, "x", "y");
-    qn_text_add(to, "}\n");
+  if (p->schedule == QN_SCHEDULE_SIMD || p->schedule == QN_SCHEDULE_GROUP)
+    combine_lanes(to, v, p->threads < 32 ? p->threads : 32, a, n);
+  if (p->schedule == QN_SCHEDULE_GROUP && p->threads > 32) {
+    exchange_parts(to, v, k, (long long)p->threads / 32, a, n);
+    combine_lanes(to, v, p->threads / 32, a, n);
   }
-  if (p->schedule != QN_SCHEDULE_COLUMNS || p->threads == 1) return;
-  qn_text_add(to, "threadgroup "), qn_write_type(to, v->compute);
-  qn_text_add(to, " s%d[%lld];\ns%d[t * 32 + thread_index_in_simdgroup] = %s;\n", k, (long long)p->threads * 32, k, a);
-  if (is_place(v))
-    qn_text_add(to, "threadgroup long m%d[%lld];\nm%d[t * 32 + thread_index_in_simdgroup] = %s;\n", k,
-                (long long)p->threads * 32, k, n);
-  qn_text_add(to, "threadgroup_barrier(mem_flags::mem_threadgroup);\n%s = s%d[thread_index_in_simdgroup];\n", a, k);
-  if (is_place(v)) qn_text_add(to, "%s = m%d[thread_index_in_simdgroup];\n", n, k);
-  qn_text_add(to, "for (int y = 1; y < %lld; y++) {\n", (long long)p->threads);
-  snprintf(b, sizeof b, "s%d[y * 32 + thread_index_in_simdgroup]", k);
-  snprintf(m, sizeof m, "m%d[y * 32 + thread_index_in_simdgroup]", k);
-  combine(to, v, a, n, b, m);
-  qn_text_add(to, "}\n");
+  if (p->schedule == QN_SCHEDULE_COLUMNS && p->threads > 1) exchange_columns(to, v, k, (int)p->threads, a, n);
 }
 
 int qn_write_reduced(qn_writer *w, int k)

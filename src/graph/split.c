@@ -18,6 +18,41 @@ static int64_t divisor_near(int64_t n, int64_t about)
   return 0;
 }
 
+/* The memory that its elements come from, in the same shape. */
+static const qn_graph_value *memory_of(const qn_graph *graph, const qn_graph_value *v)
+{
+  while (!v->named && (v->form == QN_FORM_WORD || v->form == QN_FORM_CAST)) {
+    const qn_graph_value *same = NULL;
+    for (int k = 0; k < v->n_arguments && !same; k++) {
+      const qn_graph_value *a = &graph->value[v->argument[k]];
+      if (a->ndim == v->ndim && !memcmp(a->shape, v->shape, (size_t)v->ndim * sizeof *v->shape)) same = a;
+    }
+    if (!same) break;
+    v = same;
+  }
+  return v;
+}
+
+bool qn_graph_lies_across(const qn_graph *graph, int value, uint32_t dims)
+{
+  const qn_graph_value *v = memory_of(graph, &graph->value[value]);
+  const bool known = v->named || v->form == QN_FORM_INPUT || v->form == QN_FORM_EXTERN;
+  int inner = -1;
+  for (int d = v->ndim - 1; d >= 0; d--)
+    if (v->shape[d] > 1 && (inner < 0 || (known && v->strides[d] < v->strides[inner]))) inner = d;
+  return inner >= 0 && !(dims >> inner & 1);
+}
+
+int64_t qn_graph_held_parts(int64_t length, bool across)
+{
+  enum { HELD = 32768, HELD_ACROSS = 1024, PART = 8192, PART_ACROSS = 512, LEAST = 8, VECTOR = 8 };
+  const int64_t part = across ? PART_ACROSS : PART;
+  if (length <= (across ? HELD_ACROSS : HELD)) return 0;
+  for (int64_t d = (length + part - 1) / part; d <= length / part * LEAST; d++)
+    if (length % d == 0 && (across || length / d % VECTOR == 0)) return d;
+  return 0;
+}
+
 static int add(qn_graph *graph, qn_value_form form, int like, int argument, int ndim, const int64_t *shape)
 {
   const int v = qn_graph_add(graph, form, graph->value[argument].dtype, ndim, shape);
@@ -186,6 +221,17 @@ static bool are_few_columns(const qn_graph *graph, const qn_graph_value *v, int6
   return *blocks * *wide > 1;
 }
 
+/* How many parts a GPU's few long columns have, so that there are some 1,024 threadgroups of 32 columns. */
+static int64_t parts_of_columns(const qn_graph *graph, int value, int64_t rows, int64_t length)
+{
+  enum { GROUPS = 1024, LANES = 32, PART = 512, FEW_COLUMNS = 4096, LONG_COLUMN = 4096 };
+  const qn_graph_value *v = &graph->value[value];
+  const int64_t groups = (rows + LANES - 1) / LANES;
+  if (graph->on_cpu || v->form != QN_FORM_REDUCE || rows >= FEW_COLUMNS || length < LONG_COLUMN) return 0;
+  if (!qn_graph_lies_across(graph, v->argument[0], v->reduced)) return 0;
+  return divisor_near(length, GROUPS / groups < length / PART ? GROUPS / groups : length / PART);
+}
+
 qn_status qn_graph_split(qn_graph *graph)
 {
   const int n = graph->n_values;
@@ -195,7 +241,8 @@ qn_status qn_graph_split(qn_graph *graph)
     if (!scans && (v->form != QN_FORM_REDUCE || v->reduction >= QN_GRAPH_REDUCE_ARGMAX)) continue;
     const int64_t length = qn_row_length(graph, v), rows = graph->value[v->argument[0]].n / length;
     int64_t blocks, wide;
-    if (are_few_columns(graph, v, rows, length, &blocks, &wide)) {
+    if ((blocks = parts_of_columns(graph, k, rows, length))) wide = 1;
+    if (blocks || are_few_columns(graph, v, rows, length, &blocks, &wide)) {
       if (!split_columns(graph, k, blocks, wide)) return qn_fail(QN_NO_MEMORY, "graph: no memory for parts of columns");
       continue;
     }

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* moments.c - means, and squared distances from them. A row of a GPU that no threadgroup can hold is read once, in
+ * parts that one can: each part's own mean and its distances from that, and then those of the parts' means from the
+ * whole one's (Chan, Golub and LeVeque, Updating formulae and a pairwise algorithm, 1979). */
+#include "graph/lower.h"
+#include <string.h>
+
+/* The argument as {rows, parts, elements of a part}, or where rows lie side by side as {parts, elements, rows}. */
+static int in_parts(qn_lowering *l, int a, uint32_t dims, int64_t parts, int64_t length, bool across)
+{
+  int64_t shape[QN_GRAPH_DIMS], cut[3] = {qn_value_at(l, a)->n / length, parts, length / parts};
+  int order[QN_GRAPH_DIMS], n = 0;
+  const int ndim = qn_value_at(l, a)->ndim;
+  for (int turn = 0; turn < 2; turn++)
+    for (int d = 0; d < ndim; d++)
+      if ((dims >> d & 1) == (uint32_t)(turn != across)) order[n++] = d;
+  for (int d = 0; d < ndim; d++) shape[d] = qn_value_at(l, a)->shape[order[d]];
+  const int v = qn_viewed(l, a, ndim, shape);
+  if (l->why) return 0;
+  for (int d = 0; d < ndim; d++) l->graph->value[v].view[order[d]] = (qn_view_index){.n = 1, .dim = {d}, .step = {1}};
+  if (across) memcpy(cut, (int64_t[]){parts, length / parts, cut[0]}, sizeof cut);
+  return qn_reshaped(l, v, 3, cut);
+}
+
+static int squares_of(qn_lowering *l, int off, uint32_t dims)
+{
+  return qn_reduced(l, QN_GRAPH_REDUCE_SUM, qn_words(l, QN_GRAPH_MUL, off, off, -1), dims, l->type);
+}
+
+/* Of parts: the rows' means and squares, as {rows} in a shape of three dimensions. */
+static qn_moments of_parts(qn_lowering *l, int rows, int64_t length, bool across)
+{
+  const uint32_t elements = across ? 2 : 4, parts = across ? 1 : 2;
+  const int mean = qn_mean_of(l, rows, elements);
+  const int inside = squares_of(l, qn_words(l, QN_GRAPH_SUB, rows, mean, -1), elements);
+  qn_moments m = {.mean = qn_mean_of(l, mean, parts)};
+  const int off = qn_words(l, QN_GRAPH_SUB, mean, m.mean, -1);
+  const int between =
+      qn_words(l, QN_GRAPH_MUL, qn_words(l, QN_GRAPH_MUL, off, off, -1), qn_number(l, (double)length), -1);
+  m.squares = qn_reduced(l, QN_GRAPH_REDUCE_SUM, qn_words(l, QN_GRAPH_ADD, inside, between, -1), parts, l->type);
+  return m;
+}
+
+qn_moments qn_moments_of(qn_lowering *l, int a, uint32_t dims)
+{
+  int64_t shape[QN_GRAPH_DIMS], length = 1;
+  const int ndim = qn_value_at(l, a)->ndim;
+  for (int d = 0; d < ndim; d++) {
+    shape[d] = dims >> d & 1 ? 1 : qn_value_at(l, a)->shape[d];
+    if (dims >> d & 1) length *= qn_value_at(l, a)->shape[d];
+  }
+  const bool across = qn_graph_lies_across(l->graph, a, dims);
+  const int64_t parts = l->graph->on_cpu ? 0 : qn_graph_held_parts(length, across);
+  qn_moments m = {0};
+  if (parts) {
+    m = of_parts(l, in_parts(l, a, dims, parts, length, across), length / parts, across);
+    m.mean = qn_reshaped(l, m.mean, ndim, shape);
+    m.squares = qn_reshaped(l, m.squares, ndim, shape);
+  } else
+    m.mean = qn_mean_of(l, a, dims);
+  m.off = qn_words(l, QN_GRAPH_SUB, a, m.mean, -1);
+  if (!parts) m.squares = squares_of(l, m.off, dims);
+  m.n = (double)length;
+  return m;
+}

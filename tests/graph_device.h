@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* graph_device.h - how a GPU's long rows are cut: variances read them once, and few columns are many threadgroups. */
+
+/* Rows that no threadgroup can hold, along memory and side by side in it, with a mean far from zero. The first kernel
+ * reads, the second puts parts together. */
+static void variances(void)
+{
+  static const struct {
+    const char *shape, *strides, *dims, *result, *parts;
+  } cases[] = {{"2,40000", NULL, "[1]", "2", "10 rows of 8000"},
+               {"3,32777", NULL, "[1]", "3", NULL}, /* a prime: there are no parts */
+               {"4,24,30,40", "28800,1,960,24", "[0,2,3]", "24", "240 rows of 480"},
+               {"2100,33", NULL, "[0]", "33", "165 rows of 420"},
+               {"3,20,6,1200", NULL, "[1,3]", "3,6", NULL}}; /* it is held */
+  for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
+    for (int on = 0; on < 2; on++) {
+      char args[48];
+      qn_graph_plan *plan = NULL;
+      snprintf(args, sizeof args, "$a,%s", cases[k].dims);
+      describe(devices[on]);
+      input("x", "f32", cases[k].shape, cases[k].strides);
+      laid = cases[k].strides;
+      node("a", "aten.add.Scalar", "$x,50", "f32", cases[k].shape);
+      node("v", "aten.var.correction", args, "f32", cases[k].result);
+      const bool parts = on && cases[k].parts;
+      const char *told = held_plan(&plan, "a variance", ready("\"v\""), parts ? 2 : 0, false);
+      check(!parts || (strstr(told, cases[k].parts) && strstr(told, "= h0[k")), "each element is read once: %s", told);
+      qn_graph_plan_destroy(&plan);
+    }
+}
+
+/* Few columns: in parts, each of neighbouring columns. */
+static void columns(void)
+{
+  static const struct {
+    const char *op, *args, *shape, *result, *dtype, *place, *why;
+  } cases[] = {{"aten.sum.dim_IntList", "$x,[0]", "9000,40", "40", "f32", "int(uint(o) % 40u)", "720 rows of 500"},
+               {"aten.amax.default", "$x,[0]", "8192,100", "100", "f32", "int(uint(o) % 100u)", "1600 rows of 512"},
+               {"aten.argmin.default", "$x,0", "1000,33", "33", "i64", "i0[o + q * 33]", "33 rows of 1000"}};
+  for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+    qn_graph_plan *plan = NULL;
+    describe("cuda");
+    input("x", "f32", cases[k].shape, NULL);
+    node("y", cases[k].op, cases[k].args, cases[k].dtype, cases[k].result);
+    const char *told = held_plan(&plan, "columns", ready("\"y\""), 0, false);
+    check(strstr(told, cases[k].place) && strstr(told, cases[k].why), "%s of columns: %s", cases[k].op, told);
+    qn_graph_plan_destroy(&plan);
+  }
+  qn_graph_plan *plan = NULL; /* many that several loops read: a threadgroup holds them; not run, for it is long */
+  describe("cuda");
+  input("x", "f32", "65,32768", NULL);
+  node("y", "aten._softmax.default", "$x,0,false", "f32", "65,32768");
+  const char *graph = ready("\"y\"");
+  check(!qn_graph_plan_create(&plan, graph, strlen(graph), NULL), "a plan of many columns");
+  const char *told = qn_graph_plan_text(plan);
+  check(strstr(told, "rows side by side: 32768") && strstr(told, "= h0[k]"), "many columns are held: %s", told);
+  qn_graph_plan_destroy(&plan);
+  clear();
+}
