@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* moments.c - means, and squared distances from them. A row of a GPU that no threadgroup can hold is read once, in
- * parts that one can: each part's own mean and its distances from that, and then those of the parts' means from the
- * whole one's (Chan, Golub and LeVeque, Updating formulae and a pairwise algorithm, 1979). */
+/* moments.c - means, and squared distances from them. A row of a GPU that no threadgroup can hold, and one of a
+ * processor's few long columns, is read once, in parts: each part's own mean and its distances from that, and then
+ * those of the parts' means from the whole one's (Chan, Golub and LeVeque, Updating formulae and a pairwise algorithm,
+ * 1979). */
 #include "graph/lower.h"
 #include <string.h>
+
+enum { MANY_COLUMNS = 1024 }; /* work for a processor's threads, each of which has 64 */
 
 /* The argument as {rows, parts, elements of a part}, or where rows lie side by side as {parts, elements, rows}. */
 static int in_parts(qn_lowering *l, int a, uint32_t dims, int64_t parts, int64_t length, bool across)
@@ -50,7 +53,8 @@ qn_moments qn_moments_of(qn_lowering *l, int a, uint32_t dims)
     if (dims >> d & 1) length *= qn_value_at(l, a)->shape[d];
   }
   const bool across = qn_graph_lies_across(l->graph, a, dims);
-  const int64_t parts = l->graph->on_cpu ? 0 : qn_graph_held_parts(length, across);
+  const bool near = l->graph->on_cpu && (!across || qn_value_at(l, a)->n / length >= MANY_COLUMNS); /* in its caches */
+  const int64_t parts = near ? 0 : qn_graph_held_parts(length, across);
   qn_moments m = {0};
   if (parts) {
     m = of_parts(l, in_parts(l, a, dims, parts, length, across), length / parts, across);
