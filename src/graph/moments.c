@@ -30,17 +30,23 @@ static int squares_of(qn_lowering *l, int off, uint32_t dims)
   return qn_reduced(l, QN_GRAPH_REDUCE_SUM, qn_words(l, QN_GRAPH_MUL, off, off, -1), dims, l->type);
 }
 
-/* Of parts: the rows' means and squares, as {rows} in a shape of three dimensions. */
+/* Of parts: the rows' means and squares, as {rows} in a shape of three dimensions. On a processor, whose sums are in
+ * double, the parts' are not rounded to float. */
 static qn_moments of_parts(qn_lowering *l, int rows, int64_t length, bool across)
 {
   const uint32_t elements = across ? 2 : 4, parts = across ? 1 : 2;
-  const int mean = qn_mean_of(l, rows, elements);
+  const qn_dtype type = l->type, exact = l->graph->on_cpu && type == QN_F32 ? QN_F64 : type;
+  const int sum = qn_reduced(l, QN_GRAPH_REDUCE_SUM, rows, elements, type);
+  if (!l->why) l->graph->value[sum].dtype = l->type = exact;
+  const int mean = qn_words(l, QN_GRAPH_DIV, sum, qn_number(l, (double)length), -1);
+  l->type = type;
   const int inside = squares_of(l, qn_words(l, QN_GRAPH_SUB, rows, mean, -1), elements);
+  if (!l->why) l->graph->value[inside].dtype = l->type = exact;
   qn_moments m = {.mean = qn_mean_of(l, mean, parts)};
-  const int off = qn_words(l, QN_GRAPH_SUB, mean, m.mean, -1);
-  const int between =
-      qn_words(l, QN_GRAPH_MUL, qn_words(l, QN_GRAPH_MUL, off, off, -1), qn_number(l, (double)length), -1);
-  m.squares = qn_reduced(l, QN_GRAPH_REDUCE_SUM, qn_words(l, QN_GRAPH_ADD, inside, between, -1), parts, l->type);
+  const int off = qn_words(l, QN_GRAPH_SUB, mean, m.mean, -1), far = qn_words(l, QN_GRAPH_MUL, off, off, -1);
+  const int between = qn_words(l, QN_GRAPH_MUL, far, qn_number(l, (double)length), -1);
+  m.squares = qn_reduced(l, QN_GRAPH_REDUCE_SUM, qn_words(l, QN_GRAPH_ADD, inside, between, -1), parts, exact);
+  l->type = type;
   return m;
 }
 
