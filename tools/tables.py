@@ -159,12 +159,12 @@ def optimize():
         for level in [*sorted({one["problem"].split("/")[0] for one in lines}), ""]:
             chosen = [one for one in lines if one["problem"].startswith(level)]
             gains = sorted(one["speedup"] if one["chosen"] != "original" else 1.0 for one in chosen)
-            over = [max(one.get("over_better", 0), 1.0) if one["chosen"] != "original" else 1.0 for one in chosen]
-            compared = any("over_better" in one for one in chosen)
+            over = [one["over_better"] for one in chosen if "over_better" in one]
+            better = f"{mean(over):.2f} of {len(over)}" if over else "-"
             seconds = sorted(one["seconds"] for one in chosen)[len(chosen) // 2]
             rows.append(
                 f"| {device} | {level.removeprefix('level') or 'all'} | {len(chosen)} | {sum(g > 1 for g in gains)} | "
-                f"{mean(gains):.2f} | {gains[-1]:.1f} | {f'{mean(over):.2f}' if compared else '-'} | "
+                f"{mean(gains):.2f} | {gains[-1]:.1f} | {better} | "
                 f"{sum(map(unsteady, chosen))} | {seconds:.1f} |"
             )
     return "\n".join(rows) + "\n"

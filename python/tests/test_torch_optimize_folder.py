@@ -80,7 +80,9 @@ def test_nobody_times_beside_another(tmp_path, busy):
     code = "import torch, quern.torch\nfrom quern.bench.turns import Turns\n"
     code += "from quern.optimize import _timing\n"
     code += f"_timing.in_turn = Turns({lock!r})\nprint('ready', flush=True)\n"
-    code += "quern.torch.optimize(torch.nn.Softmax(1), torch.randn(3, 5), seconds=0.01)\n"
+    code += "import time; start = time.monotonic()\n"
+    code += "made = quern.torch.optimize(torch.nn.Softmax(1), torch.randn(3, 5), seconds=0.01)\n"
+    code += "assert 0 < _timing.in_turn.waited < time.monotonic() - start - made.report.seconds + 0.01\n"
     code += "print('timed')"
     with contextlib.ExitStack() as stack:
         other = turns.Turns(lock)
@@ -112,4 +114,4 @@ def test_jobs_compile_side_by_side_before_the_first_times(tmp_path):
     with other():
         pass
     waiting.join(60)
-    assert taken == [None]
+    assert taken == [None] and one.waited >= 0.2 > other.waited

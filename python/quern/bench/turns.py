@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import time
 from collections.abc import Iterator
 
 
@@ -14,6 +15,7 @@ class Turns:
 
     def __init__(self, path: str | None = None) -> None:
         self.file = open(path, "w") if path else None  # noqa: SIM115 - it lives as long as the process
+        self.waited = 0.0  # seconds
 
     def work_beside(self) -> None:
         """From here to this process's turn nobody times: what others compile slows calls that are short."""
@@ -23,7 +25,9 @@ class Turns:
     @contextlib.contextmanager
     def __call__(self) -> Iterator[None]:
         if self.file:
+            start = time.monotonic()
             fcntl.flock(self.file, fcntl.LOCK_EX)
+            self.waited += time.monotonic() - start
         try:
             yield
         finally:

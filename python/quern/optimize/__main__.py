@@ -52,7 +52,7 @@ def _parser() -> argparse.ArgumentParser:
         type=int,
         default=1,
         metavar="N",
-        help="problems at a time: they compile side by side, and verify and time in turns; 1 unless given",
+        help="problems at a time: they compile side by side, and then verify and time in turns; 1 unless given",
     )
     add("--time-limit", type=float, default=300.0, metavar="S", help="most time of a problem; 300 unless given")
     return parser

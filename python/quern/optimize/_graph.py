@@ -241,7 +241,7 @@ def _node(node: torch.fx.Node, value, values: dict, taken: set[str]) -> Node:
 
 
 def drop_unused(graph: Graph) -> None:
-    """Nodes whose results nobody reads. The graph is functional, so they have no other effect than the numbers drawn."""
+    """Nodes whose results nobody reads. The graph is functional: drawing random numbers is the only other effect."""
     wanted = {ref.name for ref in graph.wanted()}
     kept = []
     for node in reversed(graph.nodes):

@@ -438,7 +438,7 @@ class Found:
 
 def search(model, forward, args, kwargs, report: Report, seconds: float, verify: bool, compare=False) -> Found | None:
     """The plan for calls of one kind; None: the module itself, and the report says why."""
-    start = time.monotonic()
+    start, waited = time.monotonic(), _timing.in_turn.waited
     try:
         made = Search(model, forward, args, kwargs, report)
         chosen = made.choose(seconds, verify, compare)
@@ -446,7 +446,7 @@ def search(model, forward, args, kwargs, report: Report, seconds: float, verify:
         report.why.append(f"it runs as it was: {error}")
         return None
     finally:
-        report.seconds = time.monotonic() - start
+        report.seconds = time.monotonic() - start - (_timing.in_turn.waited - waited)
     if chosen is None:
         return None
     fast, alternative = chosen
