@@ -36,8 +36,8 @@ static void columns(void)
 {
   static const struct {
     const char *op, *args, *shape, *result, *dtype, *place, *why;
-  } cases[] = {{"aten.sum.dim_IntList", "$x,[0]", "9000,40", "40", "f32", "int(uint(o) % 40u)", "720 rows of 500"},
-               {"aten.amax.default", "$x,[0]", "8192,100", "100", "f32", "int(uint(o) % 100u)", "1600 rows of 512"},
+  } cases[] = {{"aten.sum.dim_IntList", "$x,[0]", "9000,40", "40", "f32", "int(uint(o) % 40u)", "1440 rows of 250"},
+               {"aten.amax.default", "$x,[0]", "8192,100", "100", "f32", "int(uint(o) % 100u)", "3200 rows of 256"},
                {"aten.argmin.default", "$x,0", "1000,33", "33", "i64", "i0[o + q * 33]", "33 rows of 1000"}};
   for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
     qn_graph_plan *plan = NULL;

@@ -224,7 +224,7 @@ static bool are_few_columns(const qn_graph *graph, const qn_graph_value *v, int6
 /* How many parts a GPU's few long columns have, so that there are some 1,024 threadgroups of 32 columns. */
 static int64_t parts_of_columns(const qn_graph *graph, int value, int64_t rows, int64_t length)
 {
-  enum { GROUPS = 1024, LANES = 32, PART = 512, FEW_COLUMNS = 4096, LONG_COLUMN = 4096 };
+  enum { GROUPS = 1024, LANES = 32, PART = 256, FEW_COLUMNS = 4096, LONG_COLUMN = 2048 };
   const qn_graph_value *v = &graph->value[value];
   const int64_t groups = (rows + LANES - 1) / LANES;
   if (graph->on_cpu || v->form != QN_FORM_REDUCE || rows >= FEW_COLUMNS || length < LONG_COLUMN) return 0;
