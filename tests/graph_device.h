@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* graph_device.h - how a GPU's long rows are cut: variances read them once, and few columns are many threadgroups. */
 
-/* Rows that no threadgroup can hold, along memory and side by side in it, with a mean far from zero. The first kernel
- * reads, the second puts parts together. */
+/* Rows that no threadgroup can hold, along memory and side by side in it, with a mean far from zero and parts whose
+ * means are far apart. The first kernel reads, the second puts parts together. */
 static void variances(void)
 {
   static const struct {
     const char *shape, *strides, *dims, *result, *parts;
     bool across;
-  } cases[] = {{"2,40000", NULL, "[1]", "2", "10 rows of 8000", false},
-               {"3,32777", NULL, "[1]", "3", NULL, false}, /* a prime: there are no parts */
-               {"4,24,30,40", "28800,1,960,24", "[0,2,3]", "24", "240 rows of 480", true},
-               {"2100,33", NULL, "[0]", "33", "165 rows of 420", true},
-               {"3,20,6,1200", NULL, "[1,3]", "3,6", NULL, false}}; /* it is held */
+    const char *beside; /* what is added, 64 times as large */
+  } cases[] = {{"2,10,4000", NULL, "[1,2]", "2", "10 rows of 8000", false, "10,1"},
+               {"3,32777", NULL, "[1]", "3", NULL, false, "1"}, /* a prime: there are no parts */
+               {"4,24,30,40", "28800,1,960,24", "[0,2,3]", "24", "240 rows of 480", true, "4,1,1,1"},
+               {"21,100,33", NULL, "[0,1]", "33", "165 rows of 420", true, "21,1,1"},
+               {"3,20,6,1200", NULL, "[1,3]", "3,6", NULL, false, "20,1,1"}}; /* it is held */
   for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
     for (int on = 0; on < 2; on++) {
       char args[48];
@@ -20,8 +21,10 @@ static void variances(void)
       snprintf(args, sizeof args, "$a,%s", cases[k].dims);
       describe(devices[on]);
       input("x", "f32", cases[k].shape, cases[k].strides);
+      input("y", "f32", cases[k].beside, NULL);
+      node("t", "aten.mul.Tensor", "$y,64", "f32", cases[k].beside);
       laid = cases[k].strides;
-      node("a", "aten.add.Scalar", "$x,50", "f32", cases[k].shape);
+      node("a", "aten.add.Tensor", "$x,$t", "f32", cases[k].shape);
       node("v", "aten.var.correction", args, "f32", cases[k].result);
       const bool parts = cases[k].parts && (on || cases[k].across); /* a processor's caches hold a row */
       const char *told = held_plan(&plan, "a variance", ready("\"v\""), parts ? 2 : 0, false);
@@ -50,12 +53,12 @@ static void columns(void)
   }
   qn_graph_plan *plan = NULL; /* many that several loops read: a threadgroup holds them; not run, for it is long */
   describe("cuda");
-  input("x", "f32", "65,32768", NULL);
-  node("y", "aten._softmax.default", "$x,0,false", "f32", "65,32768");
+  input("x", "f32", "65,262144", NULL);
+  node("y", "aten._softmax.default", "$x,0,false", "f32", "65,262144");
   const char *graph = ready("\"y\"");
   check(!qn_graph_plan_create(&plan, graph, strlen(graph), NULL), "a plan of many columns");
   const char *told = qn_graph_plan_text(plan);
-  check(strstr(told, "rows side by side: 32768") && strstr(told, "= h0[k]"), "many columns are held: %s", told);
+  check(strstr(told, "rows side by side: 262144") && strstr(told, "= h0[k]"), "many columns are held: %s", told);
   qn_graph_plan_destroy(&plan);
   clear();
 }
