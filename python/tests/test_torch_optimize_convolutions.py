@@ -62,7 +62,7 @@ def test_rounding_to_tf32_is_no_error_where_the_switch_is_on(monkeypatch):
     assert reference._as_exact(2, rounded, plain)
     assert not reference._as_exact(2, rounded + 0.01 * rounded.abs().max(), plain)
     monkeypatch.setattr(_convolutions, "allows_tf32", lambda: False)
-    assert not reference._as_exact(2, rounded)
+    assert not reference._as_exact(2, rounded, plain)
 
 
 def values_of(captured):
