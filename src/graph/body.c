@@ -318,13 +318,13 @@ static void write_body(qn_writer *w, qn_cut *p, int *known)
   qn_cut_choose(w, p);
   const int64_t steps = qn_steps_of(p), turns = (steps + p->threads - 1) / p->threads;
   /* A thread that has a row to itself has more registers than one of a large group. */
-  const int most = p->on_cpu ? HELD_ON_CPU : p->schedule == QN_SCHEDULE_THREAD ? 64 : 32;
+  const int most = p->on_cpu ? HELD_ON_CPU : p->schedule == QN_SCHEDULE_THREAD ? QN_HELD_ALONE : QN_HELD;
   w->holds = w->fused->rows >= 0 && turns * p->width <= most && (p->on_cpu || !p->tail);
   w->n_held = 0;
   write_run(w, p, known);
   int held = 0;
   for (int k = 0; k < w->n_held; k++) held += w->held[k].last > w->held[k].first;
-  if (held * turns * p->width > (p->on_cpu ? most : most == 64 ? 128 : 96)) w->holds = false, w->n_held = 0;
+  if (held * turns * p->width > (p->on_cpu ? most : most == QN_HELD_ALONE ? 128 : 96)) w->holds = false, w->n_held = 0;
   w->counting = false;
   write_run(w, p, known);
 }
@@ -339,7 +339,7 @@ static int64_t shared_bytes(const qn_writer *w, const qn_cut *p)
     if (v->form == QN_FORM_REDUCE) bytes += (int64_t)qn_dtype_bytes(v->compute) + (place ? 8 : 0);
     if (v->form == QN_FORM_SCAN) bytes += 2 * (int64_t)qn_dtype_bytes(v->compute);
   }
-  return p->schedule == QN_SCHEDULE_COLUMNS && !p->across ? bytes * (p->threads * 33 + 32) : 0;
+  return p->schedule == QN_SCHEDULE_COLUMNS && !p->across ? bytes * (p->threads * QN_COLUMNS_APART + 32) : 0;
 }
 
 qn_status qn_body_write(const qn_graph *graph, const bool *is_root, const qn_fused *fused, qn_body *body)

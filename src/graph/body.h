@@ -56,7 +56,8 @@ typedef struct qn_held {
   qn_index at[QN_GRAPH_DIMS];
 } qn_held;
 
-enum { QN_WHOLE = 128 }; /* elements of a row that a processor's thread computes in no loop */
+enum { QN_COLUMNS_APART = 33 }; /* parts of 32 columns in shared memory, so that lanes read other banks */
+enum { QN_WHOLE = 128 };        /* elements of a row that a processor's thread computes in no loop */
 enum { QN_LEVEL_ROW, QN_LEVEL_STEP, QN_LEVEL_LANE };
 
 typedef struct qn_writer {

@@ -143,10 +143,10 @@ static int64_t team_of(const qn_cut *p, int64_t steps)
  * threadgroup holds the columns that it reads several times, and few columns are more threads so. */
 static void choose_on_gpu(qn_cut *p, bool along, int loops)
 {
-  enum { ALONE_HOLDS = 64, HOLDS = 1024, MANY = 32768, ENOUGH = 1 << 18 };
+  enum { MANY = 32768, ENOUGH = 1 << 18 };
   const int64_t steps = (p->length + p->width - 1) / p->width;
   const int64_t alone = !along || p->scans ? 16 : 8; /* the longest row that a thread takes, but for many rows */
-  const bool short_or_scanned = p->length <= ALONE_HOLDS || p->scans, held = loops > 1 && p->length <= HOLDS;
+  const bool short_or_scanned = p->length <= QN_HELD_ALONE || p->scans, held = loops > 1 && p->length <= QN_HELD * 32;
   const bool many = along              ? p->scans && p->length <= 64 && p->rows >= 65536
                     : short_or_scanned ? p->rows >= MANY
                                        : !held && p->rows >= ENOUGH;

@@ -8,6 +8,8 @@
 #include "quern/graph.h"
 
 enum { QN_GRAPH_DIMS = 12, QN_GRAPH_ARGUMENTS = 64 };
+/* Elements of a row that a GPU's thread keeps in registers: one of a group, and one that has the row to itself. */
+enum { QN_HELD = 32, QN_HELD_ALONE = 64 };
 
 typedef enum qn_value_form {
   QN_FORM_INPUT,    /* memory that the caller has */

@@ -67,6 +67,7 @@ typedef struct qn_moments {
 qn_moments qn_moments_of(qn_lowering *l, int a, uint32_t dims); /* moments.c */
 /* A view of `a` with all its dimensions as they are: view[] is to be changed. */
 int qn_viewed(qn_lowering *l, int a, int ndim, const int64_t *shape);
+int qn_permuted(qn_lowering *l, int a, const int *order); /* lower_views.c */
 int qn_padded(qn_lowering *l, int a, const int64_t *low, const int64_t *shape, double fill);
 void qn_result(qn_lowering *l, int k, int value); /* of the described shape and type, else it gives up */
 /* Dimensions as bits: none or an empty list is all. */

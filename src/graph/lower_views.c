@@ -23,7 +23,7 @@ static void reshape(qn_lowering *l, int copies)
   qn_node_of(l)->is_view = !copies;
 }
 
-static int permuted(qn_lowering *l, int a, const int *order)
+int qn_permuted(qn_lowering *l, int a, const int *order)
 {
   int64_t shape[QN_GRAPH_DIMS];
   const int n = qn_value_at(l, a)->ndim;
@@ -51,7 +51,7 @@ static void permute(qn_lowering *l, int which)
     order[q] = p;
   }
   if (l->why) return;
-  qn_result(l, 0, permuted(l, a, order));
+  qn_result(l, 0, qn_permuted(l, a, order));
   qn_node_of(l)->is_view = true;
 }
 

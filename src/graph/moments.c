@@ -4,25 +4,20 @@
  * those of the parts' means from the whole one's (Chan, Golub and LeVeque, Updating formulae and a pairwise algorithm,
  * 1979). */
 #include "graph/lower.h"
-#include <string.h>
 
 enum { MANY_COLUMNS = 1024 }; /* work for a processor's threads, each of which has 64 */
 
 /* The argument as {rows, parts, elements of a part}, or where rows lie side by side as {parts, elements, rows}. */
 static int in_parts(qn_lowering *l, int a, uint32_t dims, int64_t parts, int64_t length, bool across)
 {
-  int64_t shape[QN_GRAPH_DIMS], cut[3] = {qn_value_at(l, a)->n / length, parts, length / parts};
+  const int64_t rows = qn_value_at(l, a)->n / length, each = length / parts;
   int order[QN_GRAPH_DIMS], n = 0;
   const int ndim = qn_value_at(l, a)->ndim;
   for (int turn = 0; turn < 2; turn++)
     for (int d = 0; d < ndim; d++)
       if ((dims >> d & 1) == (uint32_t)(turn != across)) order[n++] = d;
-  for (int d = 0; d < ndim; d++) shape[d] = qn_value_at(l, a)->shape[order[d]];
-  const int v = qn_viewed(l, a, ndim, shape);
-  if (l->why) return 0;
-  for (int d = 0; d < ndim; d++) l->graph->value[v].view[order[d]] = (qn_view_index){.n = 1, .dim = {d}, .step = {1}};
-  if (across) memcpy(cut, (int64_t[]){parts, length / parts, cut[0]}, sizeof cut);
-  return qn_reshaped(l, v, 3, cut);
+  const int v = qn_permuted(l, a, order);
+  return qn_reshaped(l, v, 3, across ? (int64_t[]){parts, each, rows} : (int64_t[]){rows, parts, each});
 }
 
 static int squares_of(qn_lowering *l, int off, uint32_t dims)

@@ -133,25 +133,26 @@ static void combine_lanes(qn_text *to, const qn_graph_value *v, int64_t parts, c
  * simdgroup gets the results of all. */
 static void exchange_columns(qn_text *to, const qn_graph_value *v, int k, int threads, const char *a, const char *n)
 {
-  const char *names[] = {a, n, "sr", "mu"};
-  const int apart = 33; /* so that lanes read other banks */
-  for (int j = 0; j < 1 + is_place(v); j++) {
-    qn_text_add(to, "threadgroup ");
-    qn_write_type(to, j ? QN_I64 : v->compute);
-    qn_text_add(to, " %c%d[%d], %c%d[32];\n", names[2 + j][0], k, threads * apart, names[2 + j][1], k);
-    qn_text_add(to, "%c%d[t * %d + thread_index_in_simdgroup] = %s;\n", names[2 + j][0], k, apart, names[j]);
+  const struct {
+    const char *name, *parts, *results;
+    qn_dtype type;
+  } both[] = {{a, "s", "r", v->compute}, {n, "m", "u", QN_I64}}; /* the value, and its place */
+  const int many = 1 + is_place(v), apart = QN_COLUMNS_APART;
+  for (int j = 0; j < many; j++) {
+    qn_text_add(to, "threadgroup "), qn_write_type(to, both[j].type);
+    qn_text_add(to, " %s%d[%d], %s%d[32];\n", both[j].parts, k, threads * apart, both[j].results, k);
+    qn_text_add(to, "%s%d[t * %d + thread_index_in_simdgroup] = %s;\n", both[j].parts, k, apart, both[j].name);
   }
   qn_text_add(to, "threadgroup_barrier(mem_flags::mem_threadgroup);\n{\n");
   qn_text_add(to, "const int c = t * %d + thread_index_in_simdgroup / %d, y = thread_index_in_simdgroup %% %d;\n",
               32 / threads, threads, threads);
-  for (int j = 0; j < 1 + is_place(v); j++)
-    qn_text_add(to, "%s = %c%d[y * %d + c];\n", names[j], names[2 + j][0], k, apart);
+  for (int j = 0; j < many; j++) qn_text_add(to, "%s = %s%d[y * %d + c];\n", both[j].name, both[j].parts, k, apart);
   combine_lanes(to, v, threads, a, n);
   qn_text_add(to, "if (y == 0) {\n");
-  for (int j = 0; j < 1 + is_place(v); j++) qn_text_add(to, "%c%d[c] = %s;\n", names[2 + j][1], k, names[j]);
+  for (int j = 0; j < many; j++) qn_text_add(to, "%s%d[c] = %s;\n", both[j].results, k, both[j].name);
   qn_text_add(to, "}\n}\nthreadgroup_barrier(mem_flags::mem_threadgroup);\n");
-  for (int j = 0; j < 1 + is_place(v); j++)
-    qn_text_add(to, "%s = %c%d[thread_index_in_simdgroup];\n", names[j], names[2 + j][1], k);
+  for (int j = 0; j < many; j++)
+    qn_text_add(to, "%s = %s%d[thread_index_in_simdgroup];\n", both[j].name, both[j].results, k);
 }
 
 /* The parts of a thread by pairs, of the lanes by pairs, of the simdgroups in the same way. */

@@ -45,7 +45,7 @@ bool qn_graph_lies_across(const qn_graph *graph, int value, uint32_t dims)
 
 int64_t qn_graph_held_parts(int64_t length, bool across)
 {
-  enum { HELD = 32768, HELD_ACROSS = 1024, PART = 8192, PART_ACROSS = 512, LEAST = 8, VECTOR = 8 };
+  enum { HELD = QN_HELD * 1024, HELD_ACROSS = QN_HELD * 32, PART = 8192, PART_ACROSS = 512, LEAST = 8, VECTOR = 8 };
   const int64_t part = across ? PART_ACROSS : PART;
   if (length <= (across ? HELD_ACROSS : HELD)) return 0;
   for (int64_t d = (length + part - 1) / part; d <= length / part * LEAST; d++)
