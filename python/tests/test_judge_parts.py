@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parts of the judge of KernelBench files that need no process of a model: comparisons, values on their way, means."""
 
+import math
 import json
 import os
 import pathlib
@@ -133,3 +134,10 @@ def test_hybrids_are_counted(tmp_path):
     s = _aggregate.summary([{**made("faster", better=2.0), "hybrid": True}, made("wrong values")])
     assert s["hybrids"] == 1 and s["without_times"] == 1
     assert any("1 of the correct ones use torch.compile" in line for line in _aggregate.text("all", s))
+
+
+def test_an_error_is_of_all_parts_and_of_finite_elements():
+    got, exact = torch.ones(2, 70000), torch.ones(2, 70000).double()  # more than one part
+    got[0, 0], got[1, -1] = 1.5, 2
+    exact[1, 3], got[0, 7] = float("inf"), float("nan")
+    assert math.isclose(_compare.error([got], [exact]), math.sqrt(1.25 / (2 * 70000 - 2)))
