@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parts of the judge of KernelBench files that need no process of a model: comparisons, values on their way, means."""
 
-import math
 import json
+import math
 import os
 import pathlib
 import sys
