@@ -19,7 +19,12 @@
 extern "C" {
 #endif
 
-enum { QN_KERNEL_MAX_TENSORS = 32, QN_KERNEL_MAX_TEMPLATES = 32, QN_KERNEL_MAX_GROUP = 1024 };
+enum {
+  QN_KERNEL_MAX_TENSORS = 32,
+  QN_KERNEL_MAX_TEMPLATES = 32,
+  QN_KERNEL_MAX_GROUP = 1024,
+  QN_KERNEL_MAX_CLUSTER = 16
+};
 
 /* In which words the body is written. They cannot be mixed: float3 has 16 bytes in one and 12 in the other. */
 typedef enum qn_dialect { QN_DIALECT_METAL, QN_DIALECT_CUDA } qn_dialect;
@@ -42,6 +47,10 @@ typedef struct qn_kernel_source {
   const char *const *inputs, *const *outputs;
   uint64_t strided; /* bit k: input k comes as it is, with its strides; else a strided one is copied row by row first */
   uint64_t atomic;  /* bit k: output k is of atomic<T>, for the atomic_..._explicit functions */
+  /* CUDA's dialect: blocks along x, at most 16, that run at once and reach each other's shared memory. A grid has whole
+   * clusters, a call gives the group, and registers are shared out for one block a multiprocessor. On a GPU of compute
+   * capability 9.0 and above. 0: none. */
+  uint32_t cluster;
   /* The contract: one text per input, then one per output; NULL: no contract. A text has storage types
    * and extents, "f32|f16 [n, h, w, 2]": a number is that extent, a word any extent but the same wherever it stands,
    * "2 * n" is of words before it, "..." any number of leading ones ("...3": up to 3; "1...": of ones), "like x" those

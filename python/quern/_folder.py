@@ -233,7 +233,7 @@ def _source_of(source: abi.KernelSource, inputs: list[str], outputs: list[str]) 
         body=source.body.decode(), file=os.fsdecode(source.file), header=(source.header or b"").decode(),
         strided=_chosen(inputs, source.strided), atomic_outputs=_chosen(outputs, source.atomic),
         math=[*abi.MATH][source.math], contracts=dict(zip(inputs, _texts(source.contracts, len(inputs)))),
-        ensure_row_contiguous=True, shared_memory=0,
+        ensure_row_contiguous=True, shared_memory=0, cluster=source.cluster,
     )  # fmt: skip
 
 

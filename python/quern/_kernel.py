@@ -134,6 +134,9 @@ class Kernel:
             strided = _bits(f"{what}: strided", True, self.input_names)
         source.strided = strided
         source.atomic = _bits(f"{what}: atomic_outputs", given["atomic_outputs"], self.output_names)
+        if type(given["cluster"]) is not int or given["cluster"] < 0:
+            raise ValueError(f"{what}: cluster is {given['cluster']!r}; it must be a number of threadgroups")
+        source.cluster = min(given["cluster"], 2**31)
         if self.contracts:
             texts = [self.contracts.get(name) for name in (*self.input_names, *self.output_names)]
             source.contracts = (c_char_p * len(texts))(
@@ -349,7 +352,7 @@ def metal_kernel(
     return _make(
         abi.METAL, source, header, strided, name=name, input_names=input_names, output_names=output_names,
         ensure_row_contiguous=ensure_row_contiguous, atomic_outputs=atomic_outputs, math=math, contracts=contracts,
-        shared_memory=0,
+        shared_memory=0, cluster=0,
     )  # fmt: skip
 
 
@@ -365,12 +368,15 @@ def cuda_kernel(
     math: str = "safe",
     contracts: dict[str, str] | None = None,
     strided: Sequence[str] = (),
+    cluster: int = 0,
 ) -> Kernel:
     """Returns a kernel from its body in the words of CUDA, as mlx.core.fast.cuda_kernel does; it runs on the CPU and on
-    NVIDIA GPUs. shared_memory: bytes of `extern __shared__` memory per group; a call may give another number. The other
+    NVIDIA GPUs. shared_memory: bytes of `extern __shared__` memory per group; a call may give another number. cluster:
+    groups along x, at most 16, that run at once and reach each other's shared memory; the grid is one of whole
+    clusters, the call gives the threadgroup, and only GPUs of compute capability 9.0 and above run it. The other
     arguments are those of metal_kernel."""
     return _make(
         abi.CUDA, source, header, strided, name=name, input_names=input_names, output_names=output_names,
         ensure_row_contiguous=ensure_row_contiguous, atomic_outputs=False, math=math, contracts=contracts,
-        shared_memory=shared_memory,
+        shared_memory=shared_memory, cluster=cluster,
     )  # fmt: skip

@@ -45,6 +45,7 @@ class KernelSource(Structure):
         ("outputs", POINTER(c_char_p)),
         ("strided", c_uint64),
         ("atomic", c_uint64),
+        ("cluster", c_uint32),
         ("contracts", POINTER(c_char_p)),
     ]
 

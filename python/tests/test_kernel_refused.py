@@ -66,6 +66,32 @@ def test_what_is_no_kernel(given, error, sentence):
         quern.metal_kernel(**whole)
 
 
+@pytest.mark.parametrize(
+    ("cluster", "sentence"),
+    [
+        (17, "a cluster of 17 blocks: CUDA's dialect has clusters, of at most 16"),
+        (-1, "cluster is -1; it must be a number of threadgroups"),
+        (2.0, "cluster is 2.0; it must be a number of threadgroups"),
+    ],
+)
+def test_what_is_no_cluster(cluster, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        quern.cuda_kernel("k", ["x"], ["out"], "out[threadIdx.x] = x[threadIdx.x];", cluster=cluster)
+
+
+def test_a_processor_has_no_clusters():
+    kernel = quern.cuda_kernel("k", ["x"], ["out"], "out[threadIdx.x] = x[threadIdx.x];", cluster=2)
+    with pytest.raises((ValueError, RuntimeError, NotImplementedError), match="needs a GPU of compute capability 9.0"):
+        call(kernel, np.ones(4, np.float32))
+    text = kernel.emit("cuda", inputs=[np.ones(4, np.float32)], grid=(8, 1, 1), threadgroup=(4, 1, 1),
+                       output_shapes=[(4,)], output_dtypes=[np.float32])  # fmt: skip
+    assert "__cluster_dims__(2, 1, 1) __launch_bounds__(4, 1)" in text
+    for form in ("hip", "mlx"):
+        with pytest.raises((ValueError, RuntimeError, NotImplementedError), match="a cluster of 2 blocks"):
+            kernel.emit(form, inputs=[np.ones(4, np.float32)], grid=(8, 1, 1), threadgroup=(4, 1, 1),
+                        output_shapes=[(4,)], output_dtypes=[np.float32])  # fmt: skip
+
+
 def test_math_modes_by_both_names():
     for options in ({}, {"math": "fast"}, {"compile_options": {"math_mode": "relaxed"}}):
         assert call(add(**options))[0].tolist() == [2, 2, 2, 2]

@@ -32,6 +32,15 @@ typedef struct qn_body {
   uint64_t grid[3];
   uint32_t group[3];
   int64_t bytes, operations;
+  const char *what, *why; /* of a node's own kernel: for its name, and for a reader of the plan */
+  uint32_t cluster;       /* blocks; 0: none */
+  uint32_t shared_bytes;  /* beside its own */
+  int n_scratch;          /* behind the node's results, as outputs that nobody reads */
+  struct {
+    qn_dtype dtype;
+    int64_t n;
+    bool zeroed;
+  } scratch[2];
   qn_schedule schedule;
   int width;         /* elements that a thread reads and writes by one access */
   const char *unfit; /* NULL; else why there is no such kernel, and nothing else counts */

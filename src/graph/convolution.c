@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* convolution.c - what a convolution's kernel is written from: its shapes, and how they are cut into blocks. The kernel
  * itself is convolution.cu. */
-#include "graph/convolution.h"
 #include "core/source.h"
+#include "graph/fuse.h"
 #include "graph/lower.h"
 #include <string.h>
 
@@ -140,16 +140,6 @@ static const char *refuses(const qn_graph *graph, const qn_graph_node *node)
   return places > INT32_MAX ? "a convolution of more than 2^31 places" : NULL;
 }
 
-static void lower(qn_lowering *l, int which)
-{
-  const char *why = refuses(l->graph, qn_node_of(l));
-  (void)which;
-  qn_node_of(l)->is_convolution = !why;
-  qn_give_up(l, why ? why : "it has a kernel of its own");
-}
-
-const qn_graph_rule qn_graph_convolution_rules[] = {QN_ATEN("convolution", lower, 0), {0}};
-
 /* ---- how it is cut ---- */
 typedef struct cut {
   int64_t positions, columns, warps_down, stages, most_taps, phases, blocks, column_blocks;
@@ -237,7 +227,7 @@ static void write_shape(const convolution *c, const cut *p, qn_text *text)
   qn_text_add(text, "\n  };\n};\n");
 }
 
-void qn_convolution_write(const qn_fusion *f, const qn_graph_node *node, qn_body *body)
+static void write_kernel(const qn_fusion *f, const qn_graph_node *node, qn_body *body)
 {
   int64_t stored[3][QN_GRAPH_DIMS];
   const int64_t *strides[3];
@@ -249,7 +239,7 @@ void qn_convolution_write(const qn_fusion *f, const qn_graph_node *node, qn_body
   }
   convolution c;
   cut p;
-  *body = (qn_body){.group = {THREADS, 1, 1}, .strided = 3};
+  *body = (qn_body){.what = "convolution", .why = "a product in tf32", .group = {THREADS, 1, 1}, .strided = 3};
   body->unfit = read_node(f->graph, node, strides, &c);
   choose_cut(&c, &p);
   const qn_graph_value *y = &f->graph->value[node->result[0]];
@@ -271,3 +261,14 @@ void qn_convolution_write(const qn_fusion *f, const qn_graph_node *node, qn_body
   body->grid[1] = (uint64_t)p.column_blocks;
   body->grid[2] = (uint64_t)c.groups;
 }
+
+/* ---- the rule ---- */
+static void lower(qn_lowering *l, int which)
+{
+  const char *why = refuses(l->graph, qn_node_of(l));
+  (void)which;
+  if (!why) qn_node_of(l)->own = write_kernel;
+  qn_give_up(l, why ? why : "it has a kernel of its own");
+}
+
+const qn_graph_rule qn_graph_convolution_rules[] = {QN_ATEN("convolution", lower, 0), {0}};

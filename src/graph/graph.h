@@ -80,19 +80,25 @@ typedef struct qn_argument {
   struct qn_argument *list;
 } qn_argument;
 
+struct qn_fusion;
+struct qn_graph_node;
+struct qn_body;
+/* Writes the kernel of a node: its text, its inputs and launch; what it stores are the node's results. */
+typedef void qn_own_kernel(const struct qn_fusion *fusion, const struct qn_graph_node *node, struct qn_body *body);
+
 typedef struct qn_graph_node {
   char *name, *op;
   int n_arguments, n_keywords, n_results;
   qn_argument *argument, *keyword;
-  int *result;         /* values */
-  bool is_kept;        /* by the caller, who says so */
-  bool is_extern;      /* stays the caller's */
-  bool is_view;        /* the caller's too where somebody needs the view itself; it moves nothing */
-  bool is_random;      /* it draws random numbers */
-  bool has_effects;    /* of its own: it stays, in its place */
-  int era;             /* nodes on both sides of one with effects are of different eras */
-  bool is_convolution; /* extern to all that is fused, with a kernel of the plan's */
-  const char *why;     /* it is extern */
+  int *result;        /* values */
+  bool is_kept;       /* by the caller, who says so */
+  bool is_extern;     /* stays the caller's */
+  bool is_view;       /* the caller's too where somebody needs the view itself; it moves nothing */
+  bool is_random;     /* it draws random numbers */
+  bool has_effects;   /* of its own: it stays, in its place */
+  int era;            /* nodes on both sides of one with effects are of different eras */
+  const char *why;    /* it is extern */
+  qn_own_kernel *own; /* extern to all that is fused, it has a kernel of the plan's, which this writes; NULL: none */
 } qn_graph_node;
 
 typedef struct qn_graph {

@@ -262,8 +262,9 @@ void qn_result(qn_lowering *l, int k, int v)
 /* ---- nodes ---- */
 static const qn_graph_rule *rule_of(const char *op)
 {
-  static const qn_graph_rule *const lists[] = {qn_graph_word_rules, qn_graph_view_rules,   qn_graph_reduce_rules,
-                                               qn_graph_norm_rules, qn_graph_window_rules, qn_graph_convolution_rules};
+  static const qn_graph_rule *const lists[] = {
+      qn_graph_word_rules,   qn_graph_view_rules,        qn_graph_reduce_rules,   qn_graph_norm_rules,
+      qn_graph_window_rules, qn_graph_convolution_rules, qn_graph_recurrent_rules};
   for (size_t k = 0; k < sizeof lists / sizeof *lists; k++)
     for (const qn_graph_rule *rule = lists[k]; rule->op; rule++)
       if (!strcmp(rule->op, op)) return rule;

@@ -23,7 +23,7 @@ typedef struct qn_graph_rule {
     "aten." name ".default", lower, which                                                                              \
   }
 extern const qn_graph_rule qn_graph_word_rules[], qn_graph_view_rules[], qn_graph_reduce_rules[], qn_graph_norm_rules[],
-    qn_graph_window_rules[], qn_graph_convolution_rules[];
+    qn_graph_window_rules[], qn_graph_convolution_rules[], qn_graph_recurrent_rules[];
 
 /* Decides for each node; every value that it makes comes after its arguments. */
 qn_status qn_graph_lower(qn_graph *graph);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plan.c - a graph's plan as text. */
-#include "graph/convolution.h"
+#include "graph/fuse.h"
 #include "graph/lower.h"
 #include <ctype.h>
 #include <string.h>
@@ -68,8 +68,9 @@ static void add_kernel_name(const qn_fusion *f, const bool *mark, int k, qn_text
   qn_text_add(text, "\"");
 }
 
-/* outputs: values that it stores. */
-static void add_tensors(const qn_graph *graph, const int *output, int n_outputs, const qn_body *body, qn_text *text)
+/* outputs: values that it stores; node: whose scratch memory stands behind them. */
+static void add_tensors(const qn_graph *graph, const int *output, int n_outputs, const char *node, const qn_body *body,
+                        qn_text *text)
 {
   qn_text_add(text, "],\"inputs\":[");
   for (int k = 0; k < body->n_inputs; k++) {
@@ -83,6 +84,13 @@ static void add_tensors(const qn_graph *graph, const int *output, int n_outputs,
     add_name(graph, output[k], "name", text);
     qn_text_add(text, ",\"parameter\":\"o%d\"", k);
     add_shape(&graph->value[output[k]], text);
+  }
+  for (int k = 0; k < body->n_scratch; k++) {
+    qn_text_add(text, ",{\"name\":");
+    qn_json_add_string(text, node);
+    qn_text_add(text, ",\"index\":%d,\"parameter\":\"o%d\",\"dtype\":\"%s\",\"shape\":[%lld],\"strides\":[1]%s}",
+                n_outputs + k, n_outputs + k, qn_dtype_name(body->scratch[k].dtype), (long long)body->scratch[k].n,
+                body->scratch[k].zeroed ? ",\"init\":0" : "");
   }
   qn_text_add(text, "],\"strided\":[");
   for (int k = 0, n = 0; k < body->n_inputs; k++)
@@ -98,6 +106,8 @@ static void add_launch(const qn_body *body, const char *dialect, qn_text *text)
   qn_json_add_string(text, body->header.at ? body->header.at : "");
   qn_text_add(text, ",\"grid\":[%llu,%llu,%llu],\"threadgroup\":[%u,1,1]", (unsigned long long)body->grid[0],
               (unsigned long long)body->grid[1], (unsigned long long)body->grid[2], body->group[0]);
+  if (body->cluster) qn_text_add(text, ",\"cluster\":%u", body->cluster);
+  if (body->shared_bytes) qn_text_add(text, ",\"shared_bytes\":%u", body->shared_bytes);
   qn_text_add(text, ",\"bytes\":%lld,\"operations\":%lld,\"why\":\"", (long long)body->bytes,
               (long long)body->operations);
 }
@@ -122,7 +132,7 @@ static qn_status add_kernel(const qn_fusion *f, int k, qn_text *text)
   int output[QN_FUSED_ROOTS], n_outputs = 0;
   for (int r = 0; r < kernel->n; r++)
     if (kernel->stored[r]) output[n_outputs++] = kernel->root[r];
-  add_tensors(f->graph, output, n_outputs, body, text);
+  add_tensors(f->graph, output, n_outputs, "", body, text);
   qn_fused_domain(f->graph, kernel, &rows, &length);
   add_launch(body, "metal", text);
   qn_text_add(text, "%s", qn_schedule_name(body->schedule));
@@ -131,16 +141,16 @@ static qn_status add_kernel(const qn_fusion *f, int k, qn_text *text)
   return QN_OK;
 }
 
-static void add_convolution(const qn_fusion *f, int n, qn_text *text)
+static void add_own(const qn_fusion *f, int n, qn_text *text)
 {
   const qn_graph_node *node = &f->graph->node[n];
   qn_body body;
-  qn_convolution_write(f, node, &body);
-  qn_text_add(text, "{\"kind\":\"kernel\",\"name\":\"c%d_convolution\",\"nodes\":[", n);
+  node->own(f, node, &body);
+  qn_text_add(text, "{\"kind\":\"kernel\",\"name\":\"c%d_%s\",\"nodes\":[", n, body.what);
   qn_json_add_string(text, node->name);
-  add_tensors(f->graph, node->result, 1, &body, text);
+  add_tensors(f->graph, node->result, node->n_results, node->name, &body, text);
   add_launch(&body, "cuda", text);
-  qn_text_add(text, "a product in tf32\"}");
+  qn_text_add(text, "%s\"}", body.why);
   text->failed |= body.header.failed || body.source.failed;
   qn_body_free(&body);
 }
@@ -153,8 +163,8 @@ static qn_status write_plan(const qn_fusion *f, qn_text *text)
     qn_text_add(text, k ? ",\n" : "\n");
     if (step->kind == QN_STEP_KERNEL)
       qn_try(add_kernel(f, step->kernel, text));
-    else if (f->graph->node[step->node].is_convolution)
-      add_convolution(f, step->node, text);
+    else if (f->graph->node[step->node].own)
+      add_own(f, step->node, text);
     else {
       qn_text_add(text, "{\"kind\":\"%s\",\"node\":", step->kind == QN_STEP_VIEW ? "view" : "extern");
       qn_json_add_string(text, f->graph->node[step->node].name);
@@ -164,7 +174,7 @@ static qn_status write_plan(const qn_fusion *f, qn_text *text)
   qn_text_add(text, "\n],\"notes\":[");
   for (int k = 0, n = 0; k < f->graph->n_nodes; k++) {
     const qn_graph_node *node = &f->graph->node[k];
-    if (!node->is_extern || node->is_convolution) continue;
+    if (!node->is_extern || node->own) continue;
     qn_text_add(text, n++ ? ",\n{\"node\":" : "\n{\"node\":");
     qn_json_add_string(text, node->name);
     qn_text_add(text, ",\"why\":");

@@ -318,6 +318,10 @@ static void add_launch(record *r)
     member(&r->json, "threadgroup");
     qn_text_add(&r->json, "[%u, %u, %u]", c->group[0], c->group[1], c->group[2]);
   }
+  if (r->kernel->source.cluster) {
+    member(&r->json, "cluster");
+    qn_text_add(&r->json, "%u", r->kernel->source.cluster);
+  }
   if (c->shared_bytes) {
     member(&r->json, "shared_bytes");
     qn_text_add(&r->json, "%zu", c->shared_bytes);

@@ -99,11 +99,14 @@ static void add_comment(const writer *w)
   const qn_kernel_source *s = &w->kernel->source;
   static const char *const nvcc[] = {"-fmad=false ", "", "--use_fast_math "};
   const char *math = w->hip ? (s->math == QN_MATH_FAST ? "-ffast-math " : "") : nvcc[s->math];
-  qn_text_add(
-      w->text,
-      "/* %s.%s - kernel \"%s\" as %s C, made by quern " QN_VERSION " from its body.\n *   %s %s-c %s.%s\n *   ",
-      s->name, w->hip ? "hip" : "cu", s->name, w->hip ? "HIP" : "CUDA",
-      w->hip ? "hipcc -std=c++17 --offload-arch=gfx90a" : "nvcc -std=c++17", math, s->name, w->hip ? "hip" : "cu");
+  qn_text_add(w->text,
+              "/* %s.%s - kernel \"%s\" as %s C, made by quern " QN_VERSION
+              " from its body.\n *   %s %s-c %s.%s\n *   ",
+              s->name, w->hip ? "hip" : "cu", s->name, w->hip ? "HIP" : "CUDA",
+              w->hip       ? "hipcc -std=c++17 --offload-arch=gfx90a"
+              : s->cluster ? "nvcc -std=c++17 -arch=sm_90a"
+                           : "nvcc -std=c++17",
+              math, s->name, w->hip ? "hip" : "cu");
   add_prototype(w);
   qn_text_add(w->text, ";\n");
   for (size_t k = 0; k < s->n_inputs + s->n_outputs; k++) add_tensor_line(w, k);
@@ -203,6 +206,10 @@ static void add_launcher(const writer *w)
                 "  const %sError_t room = %sFuncSetAttribute(kernel, %sFuncAttributeMaxDynamicSharedMemorySize, %zu);\n"
                 "  if (room != %sSuccess) return room;\n",
                 prefix, prefix, prefix, shared, prefix);
+  if (w->kernel->source.cluster > 8)
+    qn_text_add(w->text, "  const cudaError_t large = cudaFuncSetAttribute(kernel, "
+                         "cudaFuncAttributeNonPortableClusterSizeAllowed, 1);\n"
+                         "  if (large != cudaSuccess) return large;\n");
   qn_text_add(
       w->text,
       "  return %sLaunchKernel(kernel, of_grid, of_group, arguments, %zu, static_cast<%sStream_t>(stream));\n}\n",
@@ -266,6 +273,9 @@ qn_status qn_emit_device(const qn_kernel *kernel, bool hip, const qn_kernel_call
 {
   writer w = {.kernel = kernel, .call = call, .hip = hip, .text = text};
   qn_kernel_call of = *call;
+  if (hip && kernel->source.cluster)
+    return qn_fail(QN_UNSUPPORTED, "kernel %s: a cluster of %u blocks, and HIP has none", kernel->source.name,
+                   kernel->source.cluster);
   qn_emit_group(call, w.group);
   memcpy(of.group, w.group, sizeof of.group);
   of.check = 0;

@@ -44,6 +44,9 @@ static qn_status check(const qn_kernel *kernel, const qn_kernel_call *call)
   const qn_kernel_source *s = &kernel->source;
   const uint64_t all = s->n_outputs == 64 ? ~UINT64_C(0) : (UINT64_C(1) << s->n_outputs) - 1;
   if (s->dialect == QN_DIALECT_METAL) qn_try(qn_emit_check_metal(kernel, call));
+  if (s->cluster)
+    return qn_fail(QN_UNSUPPORTED, "kernel %s: a cluster of %u blocks, and MLX's kernels have none", s->name,
+                   s->cluster);
   if (s->atomic && s->atomic != all)
     return qn_fail(QN_UNSUPPORTED, "kernel %s: some outputs are atomic and some are not, and MLX has one word for all",
                    s->name);

@@ -174,10 +174,11 @@ static qn_status read_reference(qn_reading *r)
 
 /* ---- the whole ---- */
 static const char *const members[] = {
-    "name",      "doc",         "dialect",      "source",    "header",   "math",      "inputs",      "outputs",
-    "templates", "strided",     "atomic",       "init",      "in_place", "grid",      "threadgroup", "shared_bytes",
-    "scalars",   "fill",        "reference",    "agreement", "sizes",    "workloads", "bytes",       "operations",
-    "tune",      "inputs_file", "outputs_file", "same_bits", "strides",  "ignore",    "domain",      NULL};
+    "name",        "doc",          "dialect",    "source",  "header",      "math",         "inputs",
+    "outputs",     "templates",    "strided",    "atomic",  "init",        "in_place",     "grid",
+    "threadgroup", "shared_bytes", "scalars",    "fill",    "reference",   "agreement",    "sizes",
+    "workloads",   "bytes",        "operations", "tune",    "inputs_file", "outputs_file", "same_bits",
+    "strides",     "ignore",       "domain",     "cluster", NULL};
 
 static qn_status read_files(qn_reading *r)
 {
@@ -398,6 +399,7 @@ qn_status qn_folder_source_make(qn_folder_source *made, const qn_folder *f, cons
                           .file = body->file,
                           .dialect = body->dialect,
                           .math = f->math,
+                          .cluster = body == &f->body ? f->cluster : 0,
                           .n_inputs = f->n_inputs,
                           .n_outputs = f->n_outputs,
                           .inputs = made->name,

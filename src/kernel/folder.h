@@ -97,6 +97,7 @@ typedef struct qn_folder {
   size_t n_extents;
   char extent[QN_FOLDER_NAMES][QN_EXTENT_BYTES]; /* names that each size must bind */
   qn_folder_range domain[QN_FOLDER_NAMES];       /* of the extents; high 0: not said */
+  uint32_t cluster;                              /* blocks; 0: none */
   const char *shared_bytes;                      /* expressions; NULL: 0 / made from the tensors */
   const char *bytes, *operations;
   uint32_t ignore; /* kinds of findings that are none: bits of qn_finding_kind */

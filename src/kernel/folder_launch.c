@@ -273,6 +273,13 @@ qn_status qn_folder_read_launch(qn_reading *r)
   if (same && !qn_json_is(same, QN_JSON_BOOL))
     return qn_reading_wrong(r, "same_bits", "is %s, it must be true or false", qn_json_describe(same));
   f->same_bits = same ? same->boolean : f->math == QN_MATH_SAFE;
+  const qn_json *cluster = qn_json_get(r->root, "cluster");
+  if (cluster) {
+    if (!qn_json_is(cluster, QN_JSON_INTEGER) || cluster->integer < 1 || cluster->integer > QN_KERNEL_MAX_CLUSTER)
+      return qn_reading_wrong(r, "cluster", "is %s, it must be a number of blocks from 1 to %d",
+                              qn_json_describe(cluster), QN_KERNEL_MAX_CLUSTER);
+    f->cluster = (uint32_t)cluster->integer;
+  }
   qn_try(optional_expression(r, "shared_bytes", &f->shared_bytes));
   qn_try(optional_expression(r, "bytes", &f->bytes));
   qn_try(optional_expression(r, "operations", &f->operations));

@@ -324,10 +324,16 @@ static void add_gpu_items(const writer *w)
 static void add_gpu_entry(const writer *w)
 {
   if (w->special->items > 1) add_gpu_items(w);
+  qn_text_add(w->text, "extern \"C\" __global__ void ");
+  if (w->kernel->source.cluster)
+    qn_text_add(w->text, "__cluster_dims__(%u, 1, 1) __launch_bounds__(%d, 1)", w->kernel->source.cluster,
+                w->special->bound);
+  else
+    qn_text_add(w->text, "__launch_bounds__(%d)", w->special->bound);
   qn_text_add(w->text,
-              "extern \"C\" __global__ void __launch_bounds__(%d) quern_%s(const QN_GRID_CONSTANT "
-              "QN_WORDS::quern_argument a)\n{\n  const qn_launch_grid &g = a.grid;\n",
-              w->special->bound, w->kernel->source.name);
+              " quern_%s(const QN_GRID_CONSTANT QN_WORDS::quern_argument a)\n{\n  const qn_launch_grid &g = "
+              "a.grid;\n",
+              w->kernel->source.name);
   if (w->special->items > 1) {
     qn_text_add(w->text, "  QN_WORDS::quern_body::quern_items(g, ");
     add_members_of(w);

@@ -115,7 +115,8 @@ typedef struct qn_special {
   uint8_t limit;      /* branches are */
   uint8_t in_place;   /* some output shares an input's memory: no restrict */
   uint8_t items;      /* CUDA: positions of the grid that a thread takes, one after the other; 1, 2, 4 or 8 */
-  uint16_t bound;     /* CUDA: no group has more threads; 256, 512 or 1024, so that a large group finds registers */
+  uint16_t bound;     /* CUDA: no group has more threads; 256, 512 or 1024, so that a large group finds registers, or
+                       * the threads of a cluster's blocks */
   uint64_t folded[3]; /* CUDA dialect on CUDA with blocks over 65,535 along y or z: blocks, compiled in; else 0 */
 } qn_special;
 

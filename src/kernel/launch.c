@@ -72,7 +72,8 @@ void qn_special_make(const qn_kernel *kernel, qn_device_kind target, const qn_ke
   for (size_t k = 0; call->stored_in && k < kernel->source.n_outputs; k++)
     if (call->stored_in[k] >= 0) special->in_place = 1;
   special->items = 1;
-  if (special->target == QN_CUDA) special->bound = threads <= 256 ? 256 : threads <= 512 ? 512 : 1024;
+  if (special->target == QN_CUDA)
+    special->bound = kernel->source.cluster ? (uint16_t)threads : threads <= 256 ? 256 : threads <= 512 ? 512 : 1024;
 }
 
 /* CUDA's own three dimensions end at 65,535 along y and z; beyond, blocks are laid along x and their numbers folded
@@ -312,6 +313,25 @@ static qn_status check_limits(const qn_kernel *kernel, const qn_kernel_call *cal
   return QN_OK;
 }
 
+static qn_status check_cluster(const qn_kernel *kernel, const qn_kernel_call *call, const ready *r)
+{
+  enum { FIRST = 90 };
+  const uint32_t cluster = kernel->source.cluster;
+  qn_arch arch = {.size = sizeof arch};
+  if (!cluster) return QN_OK;
+  if (r->special.target == QN_CUDA) qn_try(qn_device_arch(r->device, &arch));
+  if (arch.capability < FIRST)
+    return qn_fail(QN_UNSUPPORTED, "kernel %s: a cluster of %u blocks needs a GPU of compute capability 9.0 or above",
+                   kernel->source.name, cluster);
+  qn_require(call->group[0], "kernel %s: with a cluster of blocks a call gives the threadgroup", kernel->source.name);
+  const uint64_t whole = (uint64_t)cluster * call->group[0];
+  qn_require(call->grid[0] % whole == 0 && call->grid[1] % call->group[1] == 0 && call->grid[2] % call->group[2] == 0,
+             "kernel %s: a grid of %llu x %llu x %llu threads is not one of whole clusters of %u groups",
+             kernel->source.name, (unsigned long long)call->grid[0], (unsigned long long)call->grid[1],
+             (unsigned long long)call->grid[2], cluster);
+  return QN_OK;
+}
+
 enum { MANY = 1 << 20, ITEM_BYTES = 16, MOST_ITEMS = 8, ITEM_THREADS = 128 };
 
 /* Positions a thread takes where quern launches it (an emitted source has one a thread): so many that it writes 16
@@ -339,6 +359,7 @@ static qn_status make_ready(qn_kernel *kernel, const qn_exec *exec, const qn_ker
   r->device = exec->device.kind == QN_CPU ? (qn_device){QN_EMULATOR, 0} : exec->device;
   qn_try(qn_backend_of(r->device, &r->backend));
   qn_special_make(kernel, exec->device.kind, call, &r->special);
+  qn_try(check_cluster(kernel, call, r));
   r->special.items = items_of(kernel, call, &r->special);
   if (r->special.items > 1) r->special.bound = ITEM_THREADS;
   if (call->group[0]) {

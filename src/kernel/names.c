@@ -135,6 +135,9 @@ qn_status qn_source_check(const qn_kernel_source *s)
   qn_require(s->outputs, "kernel %s: the names of its outputs are NULL", s->name);
   qn_require(!(s->strided >> s->n_inputs), "kernel %s: strided has a bit for an input that is not there", s->name);
   qn_require(!(s->atomic >> s->n_outputs), "kernel %s: atomic has a bit for an output that is not there", s->name);
+  qn_require(s->cluster <= QN_KERNEL_MAX_CLUSTER && (!s->cluster || s->dialect == QN_DIALECT_CUDA),
+             "kernel %s: a cluster of %u blocks: CUDA's dialect has clusters, of at most %d", s->name, s->cluster,
+             QN_KERNEL_MAX_CLUSTER);
   qn_require(!s->file || !strpbrk(s->file, "\"\\\n"), "kernel %s: its file's name has a quote, backslash or newline",
              s->name);
   qn_try(check_names(s));

@@ -202,14 +202,13 @@ def from_fx(module: torch.fx.GraphModule, device: str) -> Graph:
 
 
 def _draws(node: torch.fx.Node) -> bool:
-    """Whether it draws random numbers. Attention draws none where its dropout is 0."""
+    """Whether it draws random numbers. Attention and recurrent nets draw none where their dropout is 0, nor do nets
+    that do not train."""
     if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
         return False
-    for place, argument in enumerate(node.target._schema.arguments):
-        if argument.name == "dropout_p":
-            given = node.args[place] if place < len(node.args) else node.kwargs.get("dropout_p", argument.default_value)
-            return given != 0
-    return True
+    given = {argument.name: argument.default_value for argument in node.target._schema.arguments}
+    given |= {**dict(zip(given, node.args)), **node.kwargs}
+    return given.get("train") is not False and given.get("dropout", given.get("dropout_p")) != 0
 
 
 def _is_input(graph: Graph, value) -> bool:

@@ -9,6 +9,7 @@ import json
 
 from .. import _library
 from .._abi import STATUS, sized
+from . import _recurrent
 from ._graph import Graph, Unplannable
 
 
@@ -44,7 +45,16 @@ def plan(graph: Graph, fuse: bool = True) -> dict:
     finally:
         lib.qn_graph_plan_destroy(ctypes.byref(made))
     _rename(found, graph)
+    _check(found, graph)
     return found
+
+
+def _check(found: dict, graph: Graph) -> None:
+    """Unplannable: an op that plans alone have, without a kernel."""
+    ops, why = {node.name: node.op for node in graph.nodes}, {note["node"]: note["why"] for note in found["notes"]}
+    for step in found["steps"]:
+        if step["kind"] == "extern" and ops[step["node"]] == _recurrent.OP:
+            raise Unplannable(f"{step['node']}: {why.get(step['node'], 'PyTorch is faster')}")
 
 
 def _rename(found: dict, graph: Graph) -> None:

@@ -117,6 +117,10 @@ def definition(step: dict) -> str:
         words.append(f"        header={_quoted(step['header'])},")
     if step.get("strided"):
         words.append(f"        strided={json.dumps(step['strided'])},")
+    if step.get("cluster"):
+        words.append(f"        cluster={step['cluster']},")
+    if step.get("shared_bytes"):
+        words.append(f"        shared_memory={step['shared_bytes']},")
     if step.get("math", "safe") != "safe":
         words.append(f"        math={json.dumps(step['math'])},")
     call = [
@@ -124,6 +128,8 @@ def definition(step: dict) -> str:
         f"    output_dtypes=[{', '.join(dtype_text(out['dtype']) for out in outputs)}],",
         f"    grid={tuple(step['grid'])},",
     ]
+    if any("init" in out for out in outputs):
+        call.append(f"    init_value={[out.get('init') for out in outputs]},")
     if step.get("threadgroup"):
         call.append(f"    threadgroup={tuple(step['threadgroup'])},")
     return "\n".join(["partial(", f"    quern.{make}(", *words, "    ),", *call, ")"])

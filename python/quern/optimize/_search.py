@@ -25,6 +25,7 @@ from . import (
     _planner,
     _products,
     _program,
+    _recurrent,
     _select,
     _simplify,
     _timing,
@@ -125,7 +126,8 @@ class Search:
         graphs = (False, True) if self.cuda and not self.aliases else (False,)
         made = []
         for suffix, variant in variants:
-            for way, whole in [("", variant), *_convolutions.variants(variant, self.constants)]:
+            ways = [*_convolutions.variants(variant, self.constants), *_recurrent.variants(variant)]
+            for way, whole in [("", variant), *ways]:
                 prepare, main = _fold.split(whole, self.constants, self.captured.users)
                 plans = {} if way or suffix in fused_alone else {"PyTorch's ops": _program.extern_plan(main)}
                 try:
@@ -138,7 +140,8 @@ class Search:
                     program = _program.build(main, plan, prepare, name)
                     for graphed in graphs:
                         full = name + suffix + way + (GRAPHED if graphed else "")
-                        one = Alternative(full, program, main, plan, prepare, graphed, suffix not in fused_alone)
+                        infinities = suffix not in fused_alone and way != _recurrent.OWN
+                        one = Alternative(full, program, main, plan, prepare, graphed, infinities)
                         one.whole = variant if way == _convolutions.OWN else None
                         made.append(one)
         if self.cuda and not self.aliases:

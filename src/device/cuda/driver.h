@@ -50,6 +50,7 @@ enum {
   CU_FUNCTION_SHARED_BYTES = 1, /* static */
   CU_FUNCTION_LOCAL_BYTES = 3,
   CU_FUNCTION_REGISTERS = 4,
+  CU_FUNCTION_LARGE_CLUSTERS = 14,      /* of more than 8 blocks are allowed */
   CU_FUNCTION_DYNAMIC_SHARED_BYTES = 8, /* that a launch may ask for */
   CU_STREAM_NON_BLOCKING = 1,
   CU_EVENT_DEFAULT = 0,       /* timed; waits spin */
