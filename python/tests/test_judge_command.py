@@ -9,6 +9,8 @@ import json
 import os
 import pathlib
 import sys
+import threading
+import time
 
 import pytest
 
@@ -277,7 +279,7 @@ def test_numbers_among_outputs_have_the_tolerance(tmp_path, capsys):
         assert command.main(["--ref-problem", reference, "--tgt-problem", candidate, "--json", "-", *QUICK]) == status
 
 
-def test_jobs_judge_what_one_does_and_time_in_turns(tmp_path, capsys, monkeypatch):
+def test_jobs_judge_what_one_does(tmp_path, capsys):
     problems = {f"kb/level1/{k}_Add": ADD_RELU for k in (1, 2, 3)}
     files(tmp_path, **problems, **{f"new/level1/{k}_Add": UNMASKED.replace("MASK", "pass") for k in (1, 2, 3)})
     words = ["run", str(tmp_path / "kb"), "--candidates", str(tmp_path / "new"), *QUICK]
@@ -289,20 +291,64 @@ def test_jobs_judge_what_one_does_and_time_in_turns(tmp_path, capsys, monkeypatc
     assert command.main([*words, "--jobs", "0"]) == 2
     assert "--jobs is 0, it must be at least 1" in capsys.readouterr().err
 
-    race, alone = _timing.race, []
 
-    def watched(*arguments):
-        with open(lock) as file, contextlib.suppress(BlockingIOError):
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            alone.append("another process could have timed too")
-        return race(*arguments)
-
+def test_a_judge_prepares_beside_others_and_times_alone(tmp_path, monkeypatch):
+    """Others may prepare, but not time, while one prepares, also for the second process of a candidate that is
+    suspiciously fast; they may do neither while it times, and both behind it, whatever ended it."""
     lock = str(tmp_path / "lock")
-    monkeypatch.setattr(_timing, "race", watched)
+
+    def free():
+        """What another process might do now."""
+        found = []
+        for word, kind in (("prepare", fcntl.LOCK_SH), ("time", fcntl.LOCK_EX)):
+            with open(lock, "a") as file, contextlib.suppress(BlockingIOError):
+                fcntl.flock(file, kind | fcntl.LOCK_NB)
+                found.append(word)
+        return found
+
+    seen: dict[str, list] = {"make": [], "compile": [], "race": [], "baselines": []}
+
+    def watch(owner, name, word):
+        inner = getattr(owner, name)
+        monkeypatch.setattr(owner, name, lambda *arguments: seen[word].append(free()) or inner(*arguments))
+
+    watch(_judge.Model, "__init__", "make")
+    watch(_judge.Judge, "compile", "compile")
+    watch(_timing, "race", "race")
+    watch(_timing, "baselines", "baselines")
+    monkeypatch.setattr(_judge, "SUSPICIOUS", 0.0)
     options = dataclasses.replace(OPTIONS, lock=lock)
-    reference, candidate = (str(tmp_path / name / "level1/1_Add.py") for name in ("kb", "new"))
-    assert [line["verdict"] in _lines.CORRECT for line in _lines.judge(reference, [candidate], options)] == [True]
-    assert not alone
+    right, wrong, bad = files(
+        tmp_path, right=ADD_RELU, wrong=ADD_RELU.replace("Model(", "ModelNew(").replace("x + y", "x - y"), bad="x +"
+    )
+    new = files(tmp_path, new=UNMASKED.replace("MASK", "pass"))[0]
+    lines = list(_lines.judge(right, [new, wrong], options))
+    assert lines[0]["verdict"] in _lines.CORRECT and lines[1]["verdict"] == "wrong values"
+    alone, beside = [], ["prepare"]
+    # The reference, the candidate that compiles, the one that is timed, its control, the second one; the wrong one's.
+    assert seen["make"] == [beside, beside, beside, alone, beside, beside, beside, beside]
+    assert seen["compile"] == [beside, beside] and seen["race"] == [alone, alone] and free() == ["prepare", "time"]
+    assert _run._line(right, None, options)["verdict"] == "baselines" and seen["baselines"] == [alone]
+    assert _run._line(bad, None, options)["verdict"] == "cannot be judged" and free() == ["prepare", "time"]
+
+
+def test_no_job_starts_before_all_before_it_have_ended(monkeypatch):
+    """Else somebody would always prepare, and nobody could time."""
+    events, both = [], threading.Barrier(2)
+
+    def line(problem, candidate, options):
+        events.append(f"{problem} begins")
+        both.wait(60)  # they run side by side
+        time.sleep(0.2 if problem == "a" else 0)
+        events.append(f"{problem} ends")
+        return {}
+
+    monkeypatch.setattr(_run, "_line", line)
+    pool = concurrent.futures.ThreadPoolExecutor
+    monkeypatch.setattr(concurrent.futures, "ProcessPoolExecutor", lambda jobs, context: pool(jobs))
+    work = {(1, k): (name, None) for k, name in enumerate("abcd")}
+    assert {at for at, _ in _run._judged(work, OPTIONS, 2)} == set(work)
+    assert sorted(events[:4]) == ["a begins", "a ends", "b begins", "b ends"], events
 
 
 def test_what_ends_a_judge_ends_no_run(tmp_path, capsys, monkeypatch):

@@ -22,6 +22,11 @@ class Turns:
         if self.file:
             fcntl.flock(self.file, fcntl.LOCK_SH)
 
+    def leave(self) -> None:
+        """Others may time."""
+        if self.file:
+            fcntl.flock(self.file, fcntl.LOCK_UN)
+
     @contextlib.contextmanager
     def __call__(self) -> Iterator[None]:
         if self.file:
@@ -31,5 +36,4 @@ class Turns:
         try:
             yield
         finally:
-            if self.file:
-                fcntl.flock(self.file, fcntl.LOCK_UN)
+            self.leave()

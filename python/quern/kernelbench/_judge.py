@@ -42,7 +42,7 @@ class Options:
     ceilings: str = ""  # a file of `quern roofline --json`; "": measured
     threads: int = 0
     isolated: bool = True
-    lock: str = ""  # a file; judges with the same one verify and time in turns
+    lock: str = ""  # a file; judges with the same one verify and time candidates in turns, while no other prepares
     compile_limits: Limits = Limits(600, 32 * GIB, 256)
     run_limits: Limits = Limits(120, 32 * GIB, 64)
 
@@ -165,7 +165,9 @@ class Judge:
         torch.set_num_threads(1)
         for caches in {"", _process.caches() if self.options.compile_modes else ""}:
             _process.nursery(caches)  # by this thread: with the thread that starts it, it ends
+        self._stack.callback(self.in_turn.leave)
         try:
+            self.in_turn.work_beside()
             self._open()
         except BaseException:
             self._stack.close()
@@ -211,8 +213,7 @@ class Judge:
                 self.eager.time(FIRST, "")
             else:
                 self.eager = self._reference()
-                with self.in_turn():
-                    self._check_problem()
+                self._check_problem()
         except (Failure, Broken) as error:
             kind = getattr(error, "kind", "broken")
             raise Unjudgeable(f"the reference: {kind}: {error}") from None
@@ -284,6 +285,7 @@ class Judge:
     # ---- a candidate ----
 
     def _candidate(self, path: str, folder: str, limits: Limits) -> Model:
+        self.in_turn.work_beside()  # again, where a turn came before
         process = self._start(limits, folder)
         self.process = process
         try:

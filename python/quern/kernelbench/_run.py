@@ -34,7 +34,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--problems", metavar="LIST", default="", help="numbers within the levels, such as 1,23; all unless given")
     add("--candidates", metavar="DIR", help="one candidate a problem; the last by name where there are several")
     add("--jobs", type=int, default=1, metavar="N",
-        help="problems at a time: they compile side by side, and are timed in turns; 1 unless given")  # fmt: skip
+        help="problems at a time: they compile side by side, and then are timed in turns; 1 unless given")  # fmt: skip
     shared(parser)
     return parser
 
@@ -91,17 +91,21 @@ def _line(problem: str, candidate: str | None, options: _judge.Options) -> dict:
 def _judged(
     work: dict[_Place, tuple[str, str | None]], options: _judge.Options, jobs: int
 ) -> Iterator[tuple[_Place, dict]]:
-    """Yields where and the line of each problem and candidate, as they are done."""
+    """Yields where and the line of each problem and candidate, as they are done. The next jobs start when all before
+    them have ended: else somebody would always prepare, and nobody could time."""
     if jobs == 1:
         yield from ((at, _line(*files, options)) for at, files in work.items())
         return
     spawned = multiprocessing.get_context("spawn")  # a process that used a GPU cannot be forked
     with tempfile.NamedTemporaryFile() as lock, concurrent.futures.ProcessPoolExecutor(jobs, spawned) as pool:
         options = dataclasses.replace(options, lock=lock.name)
-        running = {pool.submit(_line, *files, options): at for at, files in work.items()}
+        left = list(work.items())
         try:
-            for one in concurrent.futures.as_completed(running):
-                yield running[one], one.result()
+            while left:
+                running = {pool.submit(_line, *files, options): at for at, files in left[:jobs]}
+                del left[:jobs]
+                for one in concurrent.futures.as_completed(running):
+                    yield running[one], one.result()
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
