@@ -53,16 +53,26 @@ def test_rounding_to_tf32_is_no_error_where_the_switch_is_on(monkeypatch):
     """On data with heavy tails, where the module's own convolution happens to be in float32."""
     model = torch.nn.Conv2d(2, 4, 3, bias=False)
     reference = _verify.Reference(model, model, (x2,), {})
-    hard = reference.calls[2]
+    hard = reference.call(2)
     with _verify._AsTF32():
         rounded = F.conv2d(hard[0][0].double(), model.weight.detach().double()).float()
-    reference.device = "cuda"
     with torch.no_grad():
         plain = model(*hard[0])
-    assert reference._as_exact(2, rounded, plain)
-    assert not reference._as_exact(2, rounded + 0.01 * rounded.abs().max(), plain)
+    assert not reference.rounds and not reference._as_exact(2, hard, rounded, plain)
+    reference.rounds = True
+    assert reference._as_exact(2, hard, rounded, plain)
+    assert not reference._as_exact(2, hard, rounded + 0.01 * rounded.abs().max(), plain)
+    reference.device = "cuda"
+    assert reference.rounds and reference._may_round()
     monkeypatch.setattr(_convolutions, "allows_tf32", lambda: False)
-    assert not reference._as_exact(2, rounded, plain)
+    assert not reference._may_round()
+
+
+@pytest.mark.parametrize("model, rounds", [(torch.nn.Conv2d(2, 4, 3), True), (torch.nn.Softmax(1), False)])
+def test_a_model_without_convolutions_is_computed_once_in_float64(monkeypatch, model, rounds):
+    monkeypatch.setattr(_verify.Reference, "_may_round", lambda self: True)
+    reference = _verify.Reference(model, model, (x2,), {})
+    assert reference.rounds == rounds and (reference.error > 2e-5) == rounds
 
 
 def values_of(captured):

@@ -43,7 +43,7 @@ def fused(function, *args):
 def errors(reference, fast):
     """(the plan's error against float64, the module's own)"""
     with torch.no_grad():
-        return _compare.error(_verify._floats(fast(*reference.calls[0][0])), reference.exact), reference.error
+        return _compare.error(_verify._floats(fast(*reference.call(0)[0])), reference.exact), reference.error
 
 
 @pytest.mark.parametrize("name", [*SCANS, *SUMS])

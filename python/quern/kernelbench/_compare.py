@@ -50,7 +50,7 @@ def _structure(value) -> str:
     return "float" if isinstance(value, float) else repr(value)
 
 
-def _chunks(n: int, device: str):
+def chunks(n: int, device: str):
     """Cuts of `n` elements whose temporaries stay in a processor's cache, or small beside a GPU's memory."""
     size = 1 << 16 if device == "cpu" else 1 << 24
     return [slice(at, min(at + size, n)) for at in range(0, n, size)]
@@ -120,7 +120,7 @@ def _tensor(got: torch.Tensor, want: torch.Tensor, tolerance: Tolerance, device:
     if not n:
         return Difference()
     exact = not (want.is_floating_point() or want.is_complex())
-    got, want, cuts = got.reshape(-1), want.reshape(-1), _chunks(n, device)
+    got, want, cuts = got.reshape(-1), want.reshape(-1), chunks(n, device)
     found = _whole(got, want, cuts, device) if exact else _near(got, want, cuts, device, tolerance.of(want.dtype))
     most, mean = found.most, found.total / n
     if not found.wrong:
@@ -210,7 +210,7 @@ def error(got, exact) -> float:
         if b.is_floating_point():
             a, b = a.reshape(-1), b.reshape(-1)
             sums = []
-            for part in _chunks(b.numel(), b.device.type):  # results may take half of a GPU's memory
+            for part in chunks(b.numel(), b.device.type):  # results may take half of a GPU's memory
                 x, y = a[part].double(), b[part].double()
                 fine = y.isfinite() & x.isfinite()
                 sums.append(torch.stack([t.where(fine, 0.0).pow(2).sum() for t in (x - y, y)]))

@@ -197,6 +197,7 @@ class Search:
             _ahead.compile_kernels([(x.main, x.plan, x.program.names) for x in alternatives if x.main and x.program])
         if compare:
             self._compile()
+        self._give_back()  # others' turns need memory
         with _timing.in_turn():
             return self._timed(name, before, alternatives, seconds, verify)
 
@@ -249,8 +250,7 @@ class Search:
                 fast, wrong = self._tried(alternative, reference)
         except Exception as error:  # a kernel that does not compile, an op that no graph can capture, memory
             wrong = _verify.failure(error)
-        if self.cuda and torch.cuda.memory_reserved() > torch.cuda.memory_allocated() + IDLE_BYTES:
-            torch.cuda.empty_cache()  # cuDNN's measurements leave all of the GPU's memory to this process
+        self._give_back()
         if wrong:
             self.report.rejected[name] = wrong
             return None
@@ -261,6 +261,11 @@ class Search:
         for name in {*behind, *ranked[MOST_RACERS:]}:
             racers.pop(name)[0].replay = None
         return fast
+
+    def _give_back(self) -> None:
+        """Idle memory, to other processes: cuDNN's measurements leave all of the GPU's to this one."""
+        if self.cuda and torch.cuda.memory_reserved() > torch.cuda.memory_allocated() + IDLE_BYTES:
+            torch.cuda.empty_cache()
 
     def _tried(self, alternative: Alternative, reference: _verify.Reference) -> tuple[Fast | None, str]:
         """The function, and what is wrong with it; a few runs have been timed where nothing is."""
