@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Captures a module as a graph of core ATen ops: a watched run first, which finds what no graph can hold (prints,
-random numbers, changed inputs and attributes), then torch.export. Parameters, buffers and constants are inputs of the
-graph."""
+random numbers, changed inputs and attributes), then torch.export. Parameters, buffers, constants and attributes that
+forward replaces by new tensors (states, such as a recurrent net's) are inputs of the graph."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import io
 import random
 import sys
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -43,7 +44,7 @@ class Slot:
     table: dict | Attributes
     key: str
     target: str  # "layer.weight"
-    kind: str  # "parameter", "buffer", "attribute" (a tensor that is neither) or "constant"
+    kind: str  # "parameter", "buffer", "attribute" (a tensor that is neither), "constant" or "state"
 
     @property
     def tensor(self) -> torch.Tensor:
@@ -55,10 +56,10 @@ class Captured:
     graph: Graph
     slots: list[Slot]  # of the graph's first inputs, in order
     users: list[str | None]  # the graph's input of each leaf of a call; None: a value that the guards fix
-    leaves: list  # of the call that was captured
+    leaves: list  # of the call that was captured, and behind them the states
     in_spec: pytree.TreeSpec
     out_spec: pytree.TreeSpec
-    notes: list[str] = field(default_factory=list)
+    states: list[Slot] = field(default_factory=list)  # whose new values are the graph's last outputs
 
     @property
     def constants(self) -> list[str]:
@@ -78,7 +79,7 @@ def _attributes(model: torch.nn.Module) -> list:
         }
         with contextlib.suppress(Exception):
             values = copy.deepcopy(values)
-        tensors = {**{k: v for k, v in vars(module).items() if k[0] != "_"}, **module._buffers}
+        tensors = {**vars(module), **module._buffers}
         found.append((name, {**values, **{k: v for k, v in tensors.items() if isinstance(v, torch.Tensor)}}))
     return found
 
@@ -90,16 +91,16 @@ def _same(a, b) -> bool:
         return a is b
 
 
-def _changed_attribute(before: list, model: torch.nn.Module) -> str | None:
-    after = dict(_attributes(model))
+def _changed_attributes(before: list, model: torch.nn.Module) -> list[str]:
+    after, changed = dict(_attributes(model)), []
     for name, values in before:
         new = after.get(name, {})
         for key in {*values, *new}:
             plain = isinstance(values.get(key), (int, float, str, bool, list, dict, tuple, type(None)))
             moved = isinstance(values.get(key), torch.Tensor) and values[key] is not new.get(key)
             if key not in values or key not in new or moved or (plain and not _same(values[key], new[key])):
-                return f"{name}.{key}" if name else key
-    return None
+                changed.append(f"{name}.{key}" if name else key)
+    return changed
 
 
 def random_states(device: torch.device) -> list:
@@ -143,14 +144,25 @@ class _Watch(io.TextIOBase):
 
 
 def watched_run(model: torch.nn.Module, args: tuple, kwargs: dict, device: torch.device):
-    """The outputs of one call, and the sentences of what a graph cannot hold. The model's state is as it was before.
-    Whether ops that may draw random numbers do so, as recurrent nets with a dropout of 0 do not, is seen here alone."""
+    """The outputs of one call with the new values of the states, the sentences of what a graph cannot hold, and the
+    states. They are as they were before, on the device where the model has them. Whether ops that may draw random
+    numbers do so, as recurrent nets with a dropout of 0 do not, is seen here alone."""
     tensors = [t for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
     kept = [t.detach().clone() for t in tensors]
-    attributes, states = _attributes(model), random_states(device)
+    states = random_states(device)
     out, err = _Watch(sys.stdout), _Watch(sys.stderr)
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), torch.no_grad(), kept_buffers(model):
-        result = model(*args, **kwargs)
+
+    def run():
+        before, kinds = _attributes(model), {s.target: _kind(s.tensor) for s in attributes(model)}
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), torch.no_grad(), _kept_attributes(model):
+            with _kept_buffers(model):
+                result = model(*args, **kwargs)
+            new = {s.target: s.tensor for s in attributes(model)}
+            changed = _changed_attributes(before, model)
+        fixed = [name for name in changed if name not in kinds or name not in new or kinds[name] != _kind(new[name])]
+        return (result, [new[name] for name in changed if name not in fixed]), changed, fixed
+
+    result, changed, fixed = run()
     found = []
     if out.wrote or err.wrote:
         found.append("it prints")
@@ -159,15 +171,25 @@ def watched_run(model: torch.nn.Module, args: tuple, kwargs: dict, device: torch
         restore_random(states, device)
     if not all(torch.equal(_bits(t), _bits(was)) for t, was in zip(tensors, kept)):
         found.append("it changes its inputs")
-    changed = _changed_attribute(attributes, model)
-    if changed and not found:  # by the first call alone, as one that moves a state to the device?
-        attributes = _attributes(model)
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), torch.no_grad(), kept_buffers(model):
-            result = model(*args, **kwargs)
-        changed = _changed_attribute(attributes, model)
-    if changed:
-        found.append(f"it changes its attribute {changed}")
-    return result, found
+    if fixed and not found:  # by the first call alone, as one that moves a state to the device?
+        result, changed, fixed = run()
+    if fixed:
+        found.append(f"it changes its attribute {fixed[0]}")
+    return result, found, [slot for slot in attributes(model) if slot.target in changed]
+
+
+def attributes(model: torch.nn.Module) -> list[Slot]:
+    """The tensors that are neither parameters nor buffers."""
+    return [
+        Slot("", table, key, f"{name}.{key}" if name else key, "state")
+        for name, module in model.named_modules()
+        for table in [Attributes(module)]
+        for key, _ in table.items()
+    ]
+
+
+def _kind(tensor: torch.Tensor) -> tuple:
+    return type(tensor), tensor.dtype, tensor.shape, tensor.stride(), tensor.device
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:
@@ -177,8 +199,27 @@ def _bits(tensor: torch.Tensor) -> torch.Tensor:
 
 
 @contextlib.contextmanager
-def kept_buffers(model: torch.nn.Module):
-    """Buffers have their former values afterwards."""
+def kept_state(model: torch.nn.Module):
+    """Buffers and attributes have their former values afterwards."""
+    with _kept_attributes(model), _kept_buffers(model):
+        yield
+
+
+@contextlib.contextmanager
+def _kept_attributes(model: torch.nn.Module):
+    """Of the type and on the device that forward has given them; one of another shape stays what it has become."""
+    kept = [(slot, slot.tensor) for slot in attributes(model)]
+    try:
+        yield
+    finally:
+        for slot, was in kept:
+            new = slot.table.get(slot.key)
+            if isinstance(new, torch.Tensor) and new is not was and new.shape == was.shape:
+                slot.table[slot.key] = was.to(new)
+
+
+@contextlib.contextmanager
+def _kept_buffers(model: torch.nn.Module):
     kept = [
         (module._buffers, key, buffer, buffer.detach().clone())
         for module in model.modules()
@@ -204,23 +245,55 @@ def _decompositions():
     return table
 
 
+class _Stateful(torch.nn.Module):
+    """A model with its states as arguments and their new values behind its results."""
+
+    def __init__(self, model: torch.nn.Module, states: list[Slot]) -> None:
+        super().__init__()
+        self.model, self.states = model, states
+
+    def forward(self, args: tuple, kwargs: dict, values: list):
+        kept = [slot.tensor for slot in self.states]
+        try:
+            _put(self.states, values)
+            return self.model(*args, **kwargs), [slot.tensor for slot in self.states]
+        finally:
+            _put(self.states, kept)
+
+
+def _put(states: list[Slot], values: list) -> None:
+    for slot, value in zip(states, values):
+        slot.table[slot.key] = value
+
+
 def _slot(model: torch.nn.Module, spec, exported, name: str) -> Slot:
-    kind = spec.kind.name
+    kind, target = spec.kind.name, _target(model, spec)
     if kind == "CONSTANT_TENSOR":
         with contextlib.suppress(AttributeError):
             table, key = slot_of(model, spec.target)
             if isinstance(table, Attributes) and table[key] is exported.constants[spec.target]:
-                return Slot(name, table, key, spec.target, "attribute")
-        return Slot(name, exported.constants, spec.target, spec.target, "constant")
-    return Slot(name, *slot_of(model, spec.target), spec.target, kind.lower())
+                return Slot(name, table, key, target, "attribute")
+        return Slot(name, exported.constants, spec.target, target, "constant")
+    return Slot(name, *slot_of(model, spec.target), target, kind.lower())
 
 
-def capture(model: torch.nn.Module, args: tuple, kwargs: dict, device: torch.device) -> Captured:
+def _target(model: torch.nn.Module, spec) -> str:
+    return spec.target.removeprefix("model.") if isinstance(model, _Stateful) else spec.target
+
+
+def capture(
+    model: torch.nn.Module, args: tuple, kwargs: dict, device: torch.device, states: Sequence[Slot] = ()
+) -> Captured:
     """Unplannable: a sentence."""
+    states = list(states)
+    leaves = [*pytree.tree_leaves((args, kwargs)), *(slot.tensor for slot in states)]
     # Each argument a tensor of its own: else two that happen to be one tensor would be one input of the graph.
-    apart, named = pytree.tree_map(lambda x: x.detach() if isinstance(x, torch.Tensor) else x, (args, kwargs))
+    given = args, kwargs, leaves[len(leaves) - len(states) :]
+    apart, named, values = pytree.tree_map(lambda x: x.detach() if isinstance(x, torch.Tensor) else x, given)
+    if states:
+        model, apart, named = _Stateful(model, states), (apart, named, values), {}
     try:
-        with torch.no_grad(), warnings.catch_warnings(), kept_buffers(model):
+        with torch.no_grad(), warnings.catch_warnings(), kept_state(model):
             warnings.simplefilter("ignore")
             exported = torch.export.export(model, apart, named, strict=False).run_decompositions(_decompositions())
     except Exception as error:
@@ -238,17 +311,19 @@ def capture(model: torch.nn.Module, args: tuple, kwargs: dict, device: torch.dev
             slots.append(_slot(model, spec, exported, name))
         else:
             raise Unplannable(f"it has an input of the kind {spec.kind.name.lower()}")
-    _outputs(graph, signature, slots)
+    _outputs(graph, signature, model, slots)
     for slot in slots:
         if slot.kind == "constant" and slot.tensor.dim() == 0:  # such as torch.tensor(2.0), which any device takes
             exported.constants[slot.key] = slot.tensor.to(device)
         if slot.tensor.device != device:
             raise Unplannable(f"{slot.target} is on {slot.tensor.device}, not on {device}")
-    return Captured(graph, slots, users, pytree.tree_leaves((args, kwargs)), exported.call_spec.in_spec,
-                    exported.call_spec.out_spec)  # fmt: skip
+    in_spec, out_spec = exported.call_spec.in_spec, exported.call_spec.out_spec
+    if states:
+        out_spec = pytree.tree_structure(pytree.tree_unflatten([0] * out_spec.num_leaves, out_spec)[0])
+    return Captured(graph, slots, users, leaves, in_spec, out_spec, states)
 
 
-def _outputs(graph: Graph, signature, slots: list[Slot]) -> None:
+def _outputs(graph: Graph, signature, model: torch.nn.Module, slots: list[Slot]) -> None:
     """Divides a graph's outputs into those of the call and the buffers' new values."""
     outputs, by_target = [], {slot.target: slot for slot in slots}
     for spec, value in zip(signature.output_specs, graph.outputs):
@@ -256,7 +331,7 @@ def _outputs(graph: Graph, signature, slots: list[Slot]) -> None:
         if kind == "USER_OUTPUT":
             outputs.append(value)
         elif kind == "BUFFER_MUTATION":
-            graph.updates.append((by_target[spec.target].name, value))
+            graph.updates.append((by_target[_target(model, spec)].name, value))
         elif kind == "USER_INPUT_MUTATION":
             raise Unplannable("it changes its inputs")
         else:

@@ -97,6 +97,7 @@ def _settings(found: Found) -> dict[str, str]:
         "device": repr(fast.device.type),
         "several": repr(_several(captured.out_spec)),
         "graphed": repr(fast.graphed),
+        "states": repr([slot.target for slot in captured.states]),
     }
 
 

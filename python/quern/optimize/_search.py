@@ -102,11 +102,12 @@ class Search:
         self.busy: set[str] = set()  # alternatives whose calls keep the GPU busy without a CUDA graph
         self.own_peak: int | None = None  # bytes that a call of the module takes beside its inputs and weights
         refuse_call(model, args, kwargs)
-        result, found = _capture.watched_run(model, args, kwargs, self.device)
+        result, found, states = _capture.watched_run(model, args, kwargs, self.device)
         if found:
             raise Unplannable(", ".join(found))
-        self.captured = _capture.capture(model, args, kwargs, self.device)
-        self.aliases = _verify.aliases(result, args, kwargs, [*model.parameters(), *model.buffers()])
+        self.captured = _capture.capture(model, args, kwargs, self.device, states)
+        tensors = [*model.parameters(), *model.buffers(), *(slot.tensor for slot in states)]
+        self.aliases = _verify.aliases(result, args, kwargs, tensors)
         self.constants = [] if self._inference_weights() else self.captured.constants
         graph = self.captured.graph
         report.n_nodes = len(graph.nodes)
@@ -144,7 +145,7 @@ class Search:
                         one = Alternative(full, program, main, plan, prepare, graphed, infinities)
                         one.whole = variant if way == _convolutions.OWN else None
                         made.append(one)
-        if self.cuda and not self.aliases:
+        if self.cuda and not self.aliases and not self.captured.states:
             made.append(Alternative("the module, CUDA graph", None, None, None, None, True))
         return made
 
@@ -166,6 +167,7 @@ class Search:
             graphed=alternative.graphed,
             slots=tables,
             updated=updated,
+            states=[(slot.table, slot.key) for slot in captured.states],
         )
         program = alternative.program
         if main is None or program is None:
@@ -277,7 +279,7 @@ class Search:
         if wrong:
             return fast, wrong
         run = functools.partial(fast, *self.args, **self.kwargs)
-        with torch.no_grad(), _capture.kept_buffers(self.model):
+        with torch.no_grad(), _capture.kept_state(self.model):
             took = self.quick[name] = _timing.fastest(run, self.cuda)
             if self.cuda and not alternative.graphed and took > max(LONG_NS, BUSY * _timing.host_ns(run)):
                 self.busy.add(name)
@@ -346,7 +348,7 @@ class Search:
 
     def _race(self, racers: dict[str, tuple[Fast, Alternative]], seconds: float) -> dict[str, list[int]]:
         device = torch.cuda.device(self.device) if self.cuda else contextlib.nullcontext()
-        with torch.no_grad(), _capture.kept_buffers(self.model), device:
+        with torch.no_grad(), _capture.kept_state(self.model), device:
             callables: dict[str, Callable] = {"original": self.forward, **self.compiled}
             callables |= {name: fast for name, (fast, _) in racers.items()}
             functions: dict[str, Callable[[], object]] = {
@@ -362,7 +364,7 @@ class Search:
         """The module by torch.compile's default mode, if that runs it."""
         try:
             compiled = torch.compile(self.forward)
-            with torch.no_grad(), _capture.kept_buffers(self.model):
+            with torch.no_grad(), _capture.kept_state(self.model):
                 compiled(*self.args, **self.kwargs)
         except Exception as error:
             self.report.rejected[COMPILED] = _verify.failure(error)

@@ -141,18 +141,22 @@ class Reference:
 
     def _run(self, function: Callable, call: tuple) -> tuple:
         args, kwargs = call
-        with torch.no_grad(), _capture.kept_buffers(self.model):
+        with torch.no_grad(), _capture.kept_state(self.model):
+            before = [(slot, slot.tensor) for slot in _capture.attributes(self.model)]
             result = function(*args, **kwargs)
-            sharing = _shared(result, args, kwargs, self.tensors)
-            strides = [t.stride() for t in pytree.tree_leaves(result) if isinstance(t, torch.Tensor)]
+            states = [slot.tensor for slot, was in before if slot.tensor is not was]
+            sharing = _shared((result, states), args, kwargs, [*self.tensors, *(was for _, was in before)])
+            strides = [t.stride() for t in _tensors((result, states))]
             result = pytree.tree_map(lambda t: t.clone() if isinstance(t, torch.Tensor) else t, result)
-            return result, (sharing, strides), _buffers(self.model)
+            return result, (sharing, strides), [*_buffers(self.model), *(t.clone() for t in states)]
 
     def _double(self, call: tuple):
         def double(t):
             return t.double() if isinstance(t, torch.Tensor) and t.is_floating_point() else t
 
         model = copy.deepcopy(self.model).double()
+        for slot in _capture.attributes(model):
+            slot.table[slot.key] = double(slot.tensor)
         with torch.no_grad():
             args, kwargs = pytree.tree_map(double, call)
             return model(*args, **kwargs)
@@ -242,7 +246,7 @@ class Reference:
             return difference
         changed = _compare.compare(_plain(buffers), _plain(own_buffers), self.tolerance, self.device)
         if changed.wrong:
-            return f"a buffer: {changed.wrong}"
+            return f"a buffer or an attribute: {changed.wrong}"
         if k == 0 and self.exact is not None:
             own = _compare.error(_floats(got), self.exact)
             # An error above the values themselves is of values that are 0 but for rounding.

@@ -75,6 +75,12 @@ class Attributes:
     def __getitem__(self, key: str) -> torch.Tensor:
         return vars(self.module)[key]
 
+    def __setitem__(self, key: str, value: torch.Tensor) -> None:
+        vars(self.module)[key] = value
+
+    def get(self, key: str):
+        return vars(self.module).get(key)
+
     def items(self) -> list[tuple[str, torch.Tensor]]:
         return [(key, value) for key, value in vars(self.module).items() if isinstance(value, torch.Tensor)]
 
@@ -99,7 +105,8 @@ class Fast:
     """model: whose forward it is. forward: the original. plan, prepare: the functions of a program; plan None: the
     original itself. slots: where the plan's first inputs are, as (table, key); constants: which of them `prepare`
     takes; updated: which of them the plan changes. users: which leaves of a call the plan takes after them. args,
-    kwargs: a call of the kind that the plan is for."""
+    kwargs: a call of the kind that the plan is for. states: attributes that are leaves of a call too, behind its own,
+    and that the plan's last outputs replace."""
 
     def __init__(
         self,
@@ -116,12 +123,14 @@ class Fast:
         kwargs: dict,
         out_spec: pytree.TreeSpec | None,
         graphed: bool,
+        states: Sequence[tuple[dict | Attributes, str]] = (),
     ) -> None:
         self.model, self.forward, self.plan, self.prepare = model, forward, plan, prepare
         self.slots, self.constants, self.updated = list(slots), list(constants), list(updated)
         self.passed, self.users, self.graphed = list(passed), list(users), graphed
         leaves, self.in_spec = pytree.tree_flatten((args, kwargs))
-        self.same = _guard(leaves)
+        self.states = list(states)
+        self.same = _guard([*leaves, *(table[key] for table, key in states)])
         self.n = len(leaves)
         self.flat = not kwargs and len(args) == len(leaves)
         self.leaves = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
@@ -157,6 +166,8 @@ class Fast:
             leaves, spec = pytree.tree_flatten((args, kwargs))
             if spec != self.in_spec:
                 return None
+        if self.states:
+            leaves = [*leaves, *(table.get(key) for table, key in self.states)]
         if not (self.same(*leaves) and state(self.cuda) == self.state and self._fits(leaves)):
             return None
         try:
@@ -171,6 +182,8 @@ class Fast:
         values = [leaves[k] for k in self.users]
         replay = self.replay
         outputs = self._direct(*values) if replay is None else replay(values)
+        for table, key in reversed(self.states):
+            table[key] = outputs.pop()
         return (self._result(outputs),)
 
     def _fits(self, leaves: Sequence) -> bool:
@@ -220,8 +233,8 @@ class Fast:
 class Rebuilt:
     """What an exported file's ModelNew calls: it becomes a Fast at the first call of the kind that the file was made
     for; other calls, modes and devices run the module's own forward. passed, prepared_from, updated: dotted names.
-    example: of each leaf of a call (dtype, shape, strides), or the value itself; attributes: the same of the module's
-    tensors that are neither parameters nor buffers."""
+    example: of each leaf of a call, and of each state behind them, (dtype, shape, strides), or the value itself;
+    attributes: the same of the module's other tensors that are neither parameters nor buffers."""
 
     def __init__(
         self,
@@ -238,10 +251,12 @@ class Rebuilt:
         device: str,
         several: bool,
         graphed: bool,
+        states: Sequence[str] = (),
     ) -> None:
         self.plan, self.prepare, self.names = plan, prepare, (passed, prepared_from, updated)
         self.constants, self.attributes, self.users, self.example = constants, attributes, users, example
         self.training, self.device, self.several, self.graphed = training, device, several, graphed
+        self.states = states
         self.fast: Fast | None = None
 
     def __call__(self, model: torch.nn.Module, forward: Callable, args: tuple, kwargs: dict):
@@ -253,10 +268,14 @@ class Rebuilt:
         return forward(*args, **kwargs) if made is None else made[0]
 
     def _fits(self, model: torch.nn.Module, args: tuple, kwargs: dict) -> bool:
-        if kwargs or len(args) != len(self.example) or state(self.device == "cuda")[:3] != (None, 0, True):
+        if (
+            kwargs
+            or len(args) + len(self.states) != len(self.example)
+            or state(self.device == "cuda")[:3] != (None, 0, True)
+        ):
             return False
         try:  # the first forward may move or replace them
-            tensors = [table[key] for table, key in (slot_of(model, name) for name in self.attributes)]
+            tensors = [table[key] for table, key in (slot_of(model, name) for name in [*self.states, *self.attributes])]
         except AttributeError:
             return False
         for value, want in zip([*args, *tensors], [*self.example, *self.attributes.values()]):
@@ -288,5 +307,5 @@ class Rebuilt:
             model, forward, self.plan, self.prepare, slots,
             constants=[every.index(name) for name in prepared_from], updated=[every.index(name) for name in updated],
             passed=[every.index(name) for name in passed], users=self.users, args=args, kwargs=kwargs, out_spec=spec,
-            graphed=self.graphed,
+            graphed=self.graphed, states=[slot_of(model, name) for name in self.states],
         )  # fmt: skip
