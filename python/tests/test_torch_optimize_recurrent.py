@@ -10,7 +10,7 @@ if not hasattr(torch.export, "default_decompositions"):
     pytest.skip("before torch 2.6 models cannot be captured", allow_module_level=True)
 
 import quern  # noqa: E402
-from quern.optimize import _capture, _convolutions, _fold, _planner, _program, _recurrent  # noqa: E402
+from quern.optimize import _capture, _convolutions, _fold, _graph, _planner, _program, _recurrent  # noqa: E402
 from quern.optimize._graph import Unplannable  # noqa: E402
 
 cuda = pytest.mark.cuda
@@ -114,6 +114,22 @@ def test_nets_stay_cudnns_without_tf32_or_clusters(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (10, 0))
     monkeypatch.setattr(_convolutions, "allows_tf32", lambda: False)
     assert _recurrent.variants(graph) == []
+
+
+def test_states_have_their_shapes_though_pytorch_describes_others():
+    """Before PyTorch 2.13 an export describes an LSTM's states with four dimensions."""
+    model, args = net(torch.nn.LSTM, hidden=40)
+    captured = _capture.capture(model, args, {}, torch.device("cpu"))
+    (node,) = captured.graph.nodes
+    right = node.results[1:]
+    node.results[1:] = [_graph.Meta(m.dtype, (m.shape[0], 1, *m.shape[1:]), (m.strides[0], *m.strides)) for m in right]
+    graph = copy.deepcopy(captured.graph)
+    assert _recurrent._is_net(graph, graph.nodes[0])
+    _recurrent._pack(graph, graph.nodes[0])
+    assert graph.nodes[-1].results[1:] == right
+    graph = captured.graph
+    graph.nodes.append(_graph.Node("view", "aten.view.default", [_graph.Ref("lstm", 1), [-1]], {}, right[:1]))
+    assert not _recurrent._is_net(graph, graph.nodes[0])
 
 
 def test_a_net_with_dropout_that_trains_stays():
