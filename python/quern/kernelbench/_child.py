@@ -102,6 +102,25 @@ def _place(error, path):
     return f"{path}:{lines[-1]}: " if lines else ""
 
 
+class _State:
+    """A module's plain attributes that are tensors, as its constructor made them. Each call begins with them, as does
+    that of another module on the same data, on the device where a call has put them."""
+
+    def __init__(self, model):
+        held = [(vars(m), k, t) for m in model.modules() for k, t in vars(m).items() if isinstance(t, torch.Tensor)]
+        self.made = [(where, key, t, t._version, t.detach().clone()) for where, key, t in held]
+
+    def restore(self):
+        kept = []
+        for where, key, tensor, version, value in self.made:
+            now = where.get(key)
+            if now is not tensor or now._version != version:
+                device = now.device if isinstance(now, torch.Tensor) else value.device
+                where[key] = tensor = value.to(device, copy=True)
+            kept.append((where, key, tensor, tensor._version, value))
+        self.made = kept
+
+
 class Session:
     def __init__(self, config):
         self.device = torch.device(config["device"])
@@ -197,7 +216,7 @@ class Session:
             self.model = self.maker(*init).to(self.device)
         except BaseException as error:
             raise Answer("constructor fails", _place(error, self.path) + _last_line(error)) from None
-        weights = []
+        self.state, weights = _State(self.model), []
         for parameter in self.model.parameters() if tree else ():
             if isinstance(parameter, torch.nn.parameter.UninitializedParameter):
                 weights.append("made by the first call")
@@ -212,11 +231,17 @@ class Session:
         """The model and its inputs continue in float64, or as they were."""
         if on:
             try:
-                self.single, self.model = self.model, copy.deepcopy(self.model).double()
+                self.state.restore()
+                self.single, self.model = (self.model, self.state), copy.deepcopy(self.model).double()
+                for module in self.model.modules():
+                    for key, value in vars(module).items():
+                        if isinstance(value, torch.Tensor) and value.is_floating_point():
+                            vars(module)[key] = value.double()
+                self.state = _State(self.model)
             except Exception as error:
                 raise Answer("no float64", _last_line(error)) from None
         elif self.as_double:
-            self.single, self.model = None, self.single
+            (self.model, self.state), self.single = self.single, None
         self.as_double = on
         return {}
 
@@ -289,11 +314,13 @@ class Session:
         its own, because who calls a model in a loop does not see how long code takes that no cache has."""
         self.outputs = self.staged = None
         self.guards = []
+        self.state.restore()
         if warm:
             self.staged = self.to_device(self.sets[0])
             self._call()
             self.staged = None
             self.guards = []
+        self.state.restore()
         padding = torch.empty(pad, dtype=torch.uint8, device=self.device)
         self.staged = self.to_device(self.sets[which])
         for tensor in _tree.tensors(self.staged):
