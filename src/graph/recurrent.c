@@ -103,6 +103,7 @@ static const char *choose_cut(const net *r, cut *p)
   p->shared_bytes = 2 * (p->tiles_h + p->most_tiles) * 8 * p->eights * 4 * PART_BYTES + sums + barriers;
   if (p->shared_bytes > SHARED_BYTES) return "a recurrent net whose inputs do not fit into shared memory";
   const int64_t units = r->layers * r->directions * p->blocks;
+  if (r->steps * tiles_0 * 8 * p->eights * 4 > INT32_MAX) return "a recurrent net too large";
   return units * p->cluster * p->threads > INT32_MAX ? "a recurrent net too large" : NULL;
 }
 
