@@ -467,6 +467,7 @@ int main(void)
   once_a_row();
   places_of_largest();
   variances();
+  shared_variances();
   columns();
   layouts();
   random_graphs();

@@ -34,6 +34,54 @@ static void variances(void)
     }
 }
 
+static int reads_of(const char *plan, const char *name)
+{
+  char words[48];
+  int n = 0;
+  snprintf(words, sizeof words, "{\"ref\":\"%s\"", name);
+  for (const char *at = plan; (at = strstr(at, words)); at++) n++;
+  return n;
+}
+
+/* Variances of a tensor, of that and another one behind it, and of both and a third: each tensor is read once. Without
+ * a memory of what is known the first is read three times. */
+static void shared_variances(void)
+{
+  for (int on = 0; on < 4; on++) {
+    const bool across = on >= 2;
+    qn_graph_plan *plan = NULL;
+    describe(devices[on % 2]);
+    input("x", "f32", "2,3,60,300", across ? "54000,1,900,3" : NULL);
+    input("y", "f32", "2,5,60,300", across ? "90000,1,1500,5" : NULL);
+    input("z", "f32", "2,1,60,300", NULL);
+    node("v", "aten.var.correction", "$x,[0,2,3]", "f32", "3");
+    laid = across ? "144000,1,2400,8" : NULL;
+    node("a", "aten.cat.default", "[$x,$y],1", "f32", "2,8,60,300");
+    node("va", "aten.var.correction", "$a,[0,2,3]", "f32", "8");
+    laid = across ? "162000,1,2700,9" : NULL;
+    node("b", "aten.cat.default", "[$a,$z],1", "f32", "2,9,60,300");
+    node("vb", "aten.var.correction", "$b,[0,2,3]", "f32", "9");
+    const char *told = held_plan(&plan, "variances", ready("\"v\",\"va\",\"vb\""), 0, false);
+    const bool parts = on % 2 && !across; /* z lies along memory; a processor's caches hold a row */
+    check(!(parts || across) || (reads_of(told, "x") == 1 + across && reads_of(told, "y") == 1 + across),
+          "no tensor is read again: %s", told);
+    qn_graph_plan_destroy(&plan);
+  }
+  /* What is shared is no kernel: who shares it is the caller's too. */
+  describe("cuda");
+  input("x", "f32", "1,4194304,40000", NULL);
+  input("y", "f32", "1,1,40000", NULL);
+  node("v", "aten.var.correction", "$x,[2]", "f32", "1,4194304");
+  node("a", "aten.cat.default", "[$x,$y],1", "f32", "1,4194305,40000");
+  node("w", "aten.var.correction", "$a,[2]", "f32", "1,4194305");
+  qn_graph_plan *plan = NULL;
+  const char *graph = ready("\"v\",\"w\"");
+  check(!qn_graph_plan_create(&plan, graph, strlen(graph), NULL) &&
+            !strstr(qn_graph_plan_text(plan), "\"kind\":\"kernel\""),
+        "too many threads: %s", qn_graph_plan_text(plan));
+  qn_graph_plan_destroy(&plan);
+}
+
 /* Few columns: in parts, each of neighbouring columns. */
 static void columns(void)
 {

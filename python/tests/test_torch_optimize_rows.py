@@ -9,7 +9,7 @@ if not hasattr(torch.export, "default_decompositions"):
     pytest.skip("before torch 2.6 models cannot be captured", allow_module_level=True)
 
 from quern.kernelbench import _compare  # noqa: E402
-from quern.optimize import _capture, _planner, _search, _verify  # noqa: E402
+from quern.optimize import _capture, _fold, _planner, _program, _search, _verify  # noqa: E402
 from quern.optimize._report import Report  # noqa: E402
 from torch_optimize_models import of, randn  # noqa: E402
 
@@ -79,3 +79,38 @@ def test_batch_norm_in_training_reads_channels_along_memory_on_a_gpu(side):
     captured.graph.device = "cuda"
     kernels = [step for step in _planner.plan(captured.graph)["steps"] if step["kind"] == "kernel"]
     assert len(kernels) > 1 and not any("threadgroup_position_in_grid.x * 32" in step["source"] for step in kernels)
+
+
+class DenseBlock(torch.nn.Module):
+    """Each layer normalises the tensors of all layers before it, which lie far apart."""
+
+    def __init__(self):
+        super().__init__()
+        self.norms = torch.nn.ModuleList(torch.nn.BatchNorm2d(n) for n in (2, 5, 7))
+
+    def forward(self, x, y, z):
+        outs, features = [], []
+        for norm, feature in zip(self.norms, (x, y, z)):
+            features.append(feature)
+            outs.append(norm(torch.cat(features, 1)))
+        return tuple(outs)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize("laid", [torch.contiguous_format, torch.channels_last])
+def test_statistics_of_a_concatenation_are_those_of_its_tensors(laid, device):
+    """The plan is a GPU's too, run on the processor. Statistics in another order would be another tensor's."""
+    model = DenseBlock()
+    args = [(randn(2, n, 96, 200) * n + 10 * n).to(memory_format=laid) for n in (2, 3, 2)]
+    captured = _capture.capture(model, tuple(args), {}, torch.device("cpu"))
+    graph = captured.graph
+    graph.device = device
+    plan = _planner.plan(graph)
+    read = [one["ref"] for step in plan["steps"] for one in step["inputs"]]
+    assert device == "cpu" or max(map(read.count, ("x", "y", "z"))) < 5  # of 6: three layers, each in two kernels
+    values = {slot.name: slot.tensor for slot in captured.slots} | dict(zip(("x", "y", "z"), args))
+    doubles = {name: value.double() if value.is_floating_point() else value for name, value in values.items()}
+    with torch.no_grad():
+        got = _program.build(graph, plan, None, "plan").plan(*(values[name] for name in graph.inputs))
+    for one, exact in zip(got, _fold.evaluate(graph, doubles)):
+        torch.testing.assert_close(one.double(), exact, rtol=1e-5, atol=1e-5)

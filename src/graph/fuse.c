@@ -414,19 +414,33 @@ static qn_status make_once(qn_graph *graph, bool fuse, qn_fusion *f)
   return status;
 }
 
+/* Gives the value's node back to the caller; if it is the caller's already, those that share the value with it. */
+static bool give_node_back(qn_graph *graph, int value, const char *why)
+{
+  const int n = graph->value[value].node;
+  if (n < 0) return false;
+  if (!graph->node[n].is_extern) {
+    graph->node[n].is_extern = true;
+    graph->node[n].why = why;
+    return true;
+  }
+  bool any = false;
+  for (int v = 0; v < graph->n_values; v++) {
+    const qn_graph_value *reader = &graph->value[v];
+    const bool memory = reader->named && reader->node >= 0 && graph->node[reader->node].is_extern;
+    for (int k = 0; k < reader->n_arguments && !memory; k++)
+      if (qn_arguments_of(reader)[k] == value) any |= give_node_back(graph, v, why);
+  }
+  return any;
+}
+
 /* Nodes of a kernel that cannot be: they go back to the caller, with their described results. */
 static bool give_back(qn_graph *graph, qn_fusion *f)
 {
   bool any = false;
   for (int k = 0; k < f->n_kernels; k++) {
     if (!f->kernel[k].n || !f->body[k].unfit) continue;
-    for (int r = 0; r < f->kernel[k].n; r++) {
-      const int n = value_of(f, f->kernel[k].root[r])->node;
-      if (n < 0 || graph->node[n].is_extern) continue;
-      graph->node[n].is_extern = true;
-      graph->node[n].why = f->body[k].unfit;
-      any = true;
-    }
+    for (int r = 0; r < f->kernel[k].n; r++) any |= give_node_back(graph, f->kernel[k].root[r], f->body[k].unfit);
   }
   for (int v = 0; any && v < graph->n_values; v++) {
     qn_graph_value *value = &graph->value[v];

@@ -101,11 +101,21 @@ typedef struct qn_graph_node {
   qn_own_kernel *own; /* extern to all that is fused, it has a kernel of the plan's, which this writes; NULL: none */
 } qn_graph_node;
 
+/* Parts' means and squared distances of a value: whoever else requires them reads these. */
+typedef struct qn_shared_moments {
+  int value, era;
+  uint32_t dims;
+  qn_dtype type;
+  int mean, squares;
+} qn_shared_moments;
+
 typedef struct qn_graph {
   qn_graph_value *value;
   qn_graph_node *node;
   int n_values, values, n_nodes;
   int *output, n_outputs;
+  qn_shared_moments *shared;
+  int n_shared;
   bool on_cpu;
   bool convolutions; /* have kernels of the plan's, in tf32 */
 } qn_graph;

@@ -189,6 +189,25 @@ int qn_padded(qn_lowering *l, int a, const int64_t *low, const int64_t *shape, d
   return v;
 }
 
+int qn_concatenated(qn_lowering *l, int n, const int *parts, int dim)
+{
+  int64_t shape[QN_GRAPH_DIMS];
+  if (n < 1) return qn_give_up(l, "nothing to put together"), 0;
+  memcpy(shape, qn_value_at(l, parts[0])->shape, sizeof shape);
+  for (int k = 1; k < n; k++) shape[dim] += qn_value_at(l, parts[k])->shape[dim];
+  int *arguments = qn_allocate((size_t)n * sizeof *arguments);
+  const int v = arguments ? qn_made(l, QN_FORM_CAT, qn_value_at(l, parts[0])->dtype, qn_value_at(l, parts[0])->ndim,
+                                    shape, -1, -1)
+                          : (qn_give_up(l, "no memory"), 0);
+  if (l->why) return qn_release(arguments), 0;
+  memcpy(arguments, parts, (size_t)n * sizeof *parts);
+  qn_graph_value *value = &l->graph->value[v];
+  value->dim = dim;
+  value->n_arguments = n;
+  value->arguments = arguments;
+  return v;
+}
+
 /* A scan that rounds at each element: a processor computes it in double, as PyTorch does there. */
 static bool rounds_often(const qn_graph_value *v)
 {
@@ -337,7 +356,7 @@ static void lower_one(qn_graph *graph, int k, int *moved, const bool *used)
   move_references(node->argument, node->n_arguments, moved);
   move_references(node->keyword, node->n_keywords, moved);
   int before[QN_GRAPH_ARGUMENTS];
-  const int n = node->n_results;
+  const int n = node->n_results, n_shared = graph->n_shared;
   memcpy(before, node->result, (size_t)n * sizeof *before);
   lower_node(&l);
   node = &graph->node[k];
@@ -353,6 +372,7 @@ static void lower_one(qn_graph *graph, int k, int *moved, const bool *used)
       node->result[j] = before[j];
     }
   }
+  if (l.why) graph->n_shared = n_shared;
   node->is_extern = l.why != NULL;
   node->why = l.why;
   if (l.why) node->is_view = false;

@@ -69,6 +69,8 @@ qn_moments qn_moments_of(qn_lowering *l, int a, uint32_t dims); /* moments.c */
 int qn_viewed(qn_lowering *l, int a, int ndim, const int64_t *shape);
 int qn_permuted(qn_lowering *l, int a, const int *order); /* lower_views.c */
 int qn_padded(qn_lowering *l, int a, const int64_t *low, const int64_t *shape, double fill);
+/* Values, at least one, one behind the other along a dimension, alike in the others. */
+int qn_concatenated(qn_lowering *l, int n, const int *parts, int dim);
 void qn_result(qn_lowering *l, int k, int value); /* of the described shape and type, else it gives up */
 /* Dimensions as bits: none or an empty list is all. */
 uint32_t qn_given_dims(qn_lowering *l, int k, const char *name, int ndim);

@@ -151,44 +151,27 @@ static void flip(qn_lowering *l, int which)
 /* Tensors one behind the other; of a stack, each with a new dimension of 1. */
 static void cat(qn_lowering *l, int stack)
 {
+  enum { MOST = 16 };
   const qn_argument *list = qn_given(l, 0, "tensors");
-  int ndim;
+  int ndim, parts[MOST];
   int64_t shape[QN_GRAPH_DIMS];
   described(l, 0, &ndim, shape);
   const int dim = qn_wrapped(l, qn_given_integer(l, 1, "dim", 0), ndim);
-  qn_give_up_if(l, list->kind != QN_ARGUMENT_LIST || list->n > 16, "more than 16 tensors");
-  const int n = list->n;
-  int *parts = qn_allocate_zero((size_t)n, sizeof *parts);
-  qn_give_up_if(l, !parts, "no memory");
-  int64_t extent = 0;
-  for (int k = 0; k < n && !l->why; k++) {
+  qn_give_up_if(l, list->kind != QN_ARGUMENT_LIST || list->n > MOST, "more than 16 tensors");
+  for (int k = 0; k < list->n && !l->why; k++) {
     int64_t one[QN_GRAPH_DIMS];
     memcpy(one, shape, sizeof one);
-    if (list->list[k].kind != QN_ARGUMENT_VALUE) {
-      qn_give_up(l, "an argument is no tensor");
-      break;
-    }
+    qn_give_up_if(l, list->list[k].kind != QN_ARGUMENT_VALUE, "an argument is no tensor");
     one[dim] = 1;
     parts[k] = stack ? qn_reshaped(l, list->list[k].value, ndim, one) : list->list[k].value;
     const qn_graph_value *part = qn_value_at(l, parts[k]);
-    if (part->ndim != ndim || part->dtype != qn_value_at(l, qn_node_of(l)->result[0])->dtype)
-      qn_give_up(l, "tensors of several types or dimensions");
-    else {
-      for (int d = 0; d < ndim; d++)
-        if (d != dim && part->shape[d] != shape[d]) qn_give_up(l, "tensors of other extents");
-      extent += part->shape[dim];
-    }
+    qn_give_up_if(l, part->ndim != ndim || part->dtype != qn_value_at(l, qn_node_of(l)->result[0])->dtype,
+                  "tensors of several types or dimensions");
+    for (int d = 0; d < ndim; d++)
+      if (d != dim && part->shape[d] != shape[d]) qn_give_up(l, "tensors of other extents");
   }
-  if (extent != shape[dim]) qn_give_up(l, "its described shape is not what the op makes");
-  const int v = l->why ? -1 : qn_graph_add(l->graph, QN_FORM_CAT, qn_value_at(l, parts[0])->dtype, ndim, shape);
-  if (v < 0) qn_release(parts);
-  qn_give_up_if(l, v < 0, "no memory");
-  qn_graph_value *value = &l->graph->value[v];
-  value->node = l->node;
-  value->dim = dim;
-  value->n_arguments = n;
-  value->arguments = parts;
-  qn_result(l, 0, v);
+  const int v = l->why ? 0 : qn_concatenated(l, list->n, parts, dim);
+  if (!l->why) qn_result(l, 0, v);
 }
 
 /* pad is {low, high} from the last dimension on; a negative one cuts off. */

@@ -127,6 +127,7 @@ void qn_graph_free(qn_graph *graph)
   qn_release(graph->value);
   qn_release(graph->node);
   qn_release(graph->output);
+  qn_release(graph->shared);
   *graph = (qn_graph){0};
 }
 
