@@ -469,6 +469,7 @@ int main(void)
   variances();
   shared_variances();
   columns();
+  wide_places();
   layouts();
   random_graphs();
   qn_text_free(&text);

@@ -110,3 +110,29 @@ static void columns(void)
   qn_graph_plan_destroy(&plan);
   clear();
 }
+
+/* Places have 64 bits where one is above 31, and not where windows alone are more than 2^31. */
+static void wide_places(void)
+{
+  static const struct {
+    const char *op, *args, *shape, *result;
+    bool wide;
+  } cases[] = {
+      {"aten.max_pool2d.default", "$x,[3,3],[1,1],[1,1]", "10,480,224,224", "10,480,224,224", false},
+      {"aten.max_pool2d.default", "$x,[2,2],[2,2]", "10,480,1024,1024", "10,480,512,512", true},
+      {"aten.sum.dim_IntList", "$e,[0,1]", "3,1", "", true}, /* its quotients are */
+  };
+  for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+    qn_graph_plan *plan = NULL;
+    describe("cuda");
+    input("x", "f32", cases[k].shape, NULL);
+    node("e", "aten.expand.default", "$x,[3,1073741824]", "f32", "3,1073741824");
+    node("y", cases[k].op, cases[k].args, "f32", cases[k].result);
+    const char *graph = ready("\"y\"");
+    check(!qn_graph_plan_create(&plan, graph, strlen(graph), NULL), "a plan of many elements");
+    const char *told = qn_graph_plan_text(plan);
+    check(strstr(told, "\"kernel\"") && (strstr(told, "long(ulong(") != NULL) == cases[k].wide, "%s: %s", cases[k].op,
+          told);
+    qn_graph_plan_destroy(&plan);
+  }
+}

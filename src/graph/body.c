@@ -277,6 +277,7 @@ static void write_run(qn_writer *w, const qn_cut *p, int *known)
   for (int loop = 1; loop <= last; loop++) qn_write_reductions(w, p, loop, known, o, r);
   w->loop = last + 1;
   write_results(w, p, w->fused->rows >= 0);
+  w->wide |= qn_index_is_wide(&w->set);
 }
 
 static void count_work(const qn_writer *w, const qn_cut *p, qn_body *body)
@@ -311,7 +312,7 @@ static void write_body(qn_writer *w, qn_cut *p, int *known)
 {
   qn_cut probe = *p;
   probe.schedule = p->schedule = w->fused->rows < 0 ? QN_SCHEDULE_FLAT : QN_SCHEDULE_THREAD;
-  w->wide = p->rows * p->length > INT32_MAX;
+  w->wide = false; /* until a place is found that is */
   w->counting = true;
   write_run(w, &probe, known);
   if (w->body->unfit || w->misaligned || w->set.failed) return;

@@ -458,3 +458,12 @@ void qn_index_write(const qn_indices *set, qn_index a, bool wide, qn_text *text)
     qn_text_add(text, " %c %lld%s", s.constant < 0 ? '-' : '+', (long long)(s.constant < 0 ? -s.constant : s.constant),
                 l);
 }
+
+bool qn_index_is_wide(const qn_indices *set)
+{
+  for (int k = 0; k < set->n_atoms; k++) {
+    const qn_index_atom *atom = &set->atom[k];
+    if (atom->kind != QN_INDEX_VARIABLE && atom->written && set->sum[atom->of].most > INT32_MAX) return true;
+  }
+  return false;
+}

@@ -70,4 +70,6 @@ int qn_index_access(qn_indices *set, qn_index a, qn_index variable, int64_t widt
 /* The terms of a that do not vary with some variables; *divides: whether there are quotients or remainders. */
 qn_index qn_index_shared(qn_indices *set, qn_index a, uint64_t varies, bool *divides);
 void qn_index_write(const qn_indices *set, qn_index a, bool wide, qn_text *text);
+/* Whether a quotient or remainder in some text is of more than 31 bits. */
+bool qn_index_is_wide(const qn_indices *set);
 #endif
