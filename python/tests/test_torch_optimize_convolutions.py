@@ -144,6 +144,48 @@ def test_the_calls_compute_what_the_graph_does(name, monkeypatch):
         assert made.meta(made.wanted()[0]) == graph.meta(graph.wanted()[0])
 
 
+class Branches(torch.nn.Module):
+    """Five convolutions of one tensor, of which two are alike in all but channels, with and without a bias, and one of
+    these has a filter that is computed between them."""
+
+    def __init__(self):
+        super().__init__()
+        sides = {"a": (5, 1, True), "b": (3, 1, False), "c": (2, 3, True), "d": (4, 3, True)}
+        for name, (channels, side, bias) in sides.items():
+            self.add_module(name, torch.nn.Conv2d(4, channels, side, padding=side // 2, bias=bias))
+        self.behind = torch.nn.Conv2d(3, 4, 3, padding=1)
+        self.d.dilation, self.d.padding = (2, 2), (2, 2)
+        self.e = torch.nn.Conv2d(4, 2, 3)
+
+    def forward(self, x):
+        first, second = self.a(x), F.conv2d(x, self.b.weight * 2)
+        return torch.cat([first, self.behind(second), self.c(x), self.d(x)], 1), self.e(x)
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_convolutions_of_one_tensor_are_one_call(last, monkeypatch):
+    monkeypatch.setattr(_graph, "target", lambda op: checked(op) if op in STAND_INS else _graph_target(op))
+    captured = _capture.capture(Branches(), (x4,), {}, torch.device("cpu"))
+    graph = _fold.channels_last(captured.graph, captured.constants) if last else captured.graph
+    graph.device = "cuda"
+    made = dict(_convolutions.variants(graph, captured.constants))[", convolutions together"]
+    assert [node.op for node in made.nodes].count("aten.cudnn_convolution.default") == 5  # a with b, and four others
+    prepare, main = _fold.split(made, captured.constants, captured.users)
+    assert any(node.op == "aten.cat.default" for node in prepare.nodes)  # filters are put together once
+    reads = [step for step in _planner.plan(main)["steps"] if step["kind"] == "extern"]
+    assert len(reads) == 5  # slices are no copies of their own
+
+    def hold(node, value, run):
+        said = node.results[0]
+        assert tuple(value.shape) == said.shape, node
+        assert all(a == b or n == 1 for a, b, n in zip(value.stride(), said.strides, said.shape)), node
+
+    values = values_of(captured)
+    with torch.no_grad():
+        want, got = _fold.evaluate(graph, values), _fold.evaluate(made, values, hold)
+    torch.testing.assert_close(got, want)
+
+
 def test_the_plans_own_kernels_compute_convolutions_in_tf32():
     """The plan of a GPU, run on the processor; and one where the second convolution is cuDNN's."""
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Convolutions of a graph on a GPU: as calls of cuDNN's own entries in PyTorch (its fastest algorithm by measurement
-instead of its guess, the bias left to the kernel that follows, and a sum and ReLU behind it in the same call), or as
-kernels of the plan's in tf32."""
+instead of its guess, the bias left to the kernel that follows, several of one tensor in one call, and a sum and ReLU
+behind it in the same call), or as kernels of the plan's in tf32."""
 
 from __future__ import annotations
 
@@ -30,6 +30,11 @@ def variants(graph: Graph, constants: list[str]) -> list[tuple[str, Graph]]:
     for node in found:
         _measure(measured, node.name)
     made = [(", convolutions measured", measured)]
+    together = copy.deepcopy(graph)
+    if _put_together(together, constants):
+        for node in [node for node in together.nodes if _is_cudnn(together, node)]:
+            _measure(together, node.name)
+        made.append((", convolutions together", together))
     joined = copy.deepcopy(graph)
     if sum(_join(joined, node.name) for node in found):
         made.append((", ReLU in convolutions", joined))
@@ -126,6 +131,13 @@ class _Call:
         self.write.made[-1].results = [_graph.Meta(self.node.results[0].dtype, (n, *shape[1:]), (1,) * len(shape))]
         return self.add("aten.add.Tensor", ref, view)
 
+    def part_of(self, whole: Ref, start: int) -> Ref:
+        """The channels from `start` on of the result of several convolutions."""
+        meta = self.node.results[0]
+        part = self.write.add("aten.slice.Tensor", whole, 1, start, start + meta.shape[1], like=self.node.name)
+        self.write.made[-1].results = [_graph.Meta(meta.dtype, meta.shape, self.graph.meta(whole).strides)]
+        return self.with_bias(part) if self.bias is not None else self.add("aten.clone.default", part)
+
     def put(self, result: Ref, place: Node) -> None:
         """The result in the place of a node's."""
         at = self.graph.nodes.index(place)
@@ -154,6 +166,49 @@ def _measure(graph: Graph, name: str) -> None:
         sides = [call.padding, call.stride, call.dilation, call.groups]
         made = call.add("aten.cudnn_convolution.default", call.x, call.w, *sides, *how)
     call.put(call.with_bias(call.lowered(made)), node)
+
+
+def _put_together(graph: Graph, constants: list[str]) -> bool:
+    """Whether convolutions of one tensor became one, whose channels are those of all: the tensor is read once."""
+    known = {*graph.inputs, *_fold.constant_names(graph, constants)}
+    several = [nodes for nodes in _alike(graph, known) if len(nodes) > 1]
+    if several:
+        graph.nodes.sort(key=lambda node: node.name not in known)  # what makes the filters is before all of them
+    for nodes in several:
+        first, write, filters = nodes[0], _fold.Writer(graph), [node.args[1] for node in nodes]
+        n = sum(graph.meta(ref).shape[0] for ref in filters)
+        joined = write.add("aten.cat.default", filters, 0, like="filters")
+        write.made[-1].results = [_widened(graph.meta(filters[0]), 0, n)]
+        whole = write.add("aten.convolution.default", first.args[0], joined, None, *first.args[3:], like="convolutions")
+        write.made[-1].results = [_widened(first.results[0], 1, n)]
+        at, start = graph.nodes.index(first), 0
+        graph.nodes[at:at] = write.made
+        for node in nodes:
+            call = _Call(graph, node)
+            call.put(call.part_of(whole, start), node)
+            start += node.results[0].shape[1]
+    return bool(several)
+
+
+def _alike(graph: Graph, known: set[str]) -> Iterable[list[Node]]:
+    """Convolutions that differ in their filters' numbers and channels alone, which are known beforehand."""
+    found: dict[tuple, list[Node]] = {}
+    for node in graph.nodes:
+        if not _is_cudnn(graph, node) or node.args[6] or node.args[8] != 1:
+            continue
+        if all(ref.name in known for ref in _graph.refs_of(node.args[1:3])):
+            w = graph.meta(node.args[1])
+            found.setdefault((node.args[0], repr(node.args[3:]), w.shape[1:], w.dtype), []).append(node)
+    return found.values()
+
+
+def _widened(meta: _graph.Meta, dim: int, extent: int) -> _graph.Meta:
+    """With another extent, laid in the same order."""
+    shape, strides, step = list(meta.shape), list(meta.strides), 1
+    shape[dim] = extent
+    for d in sorted(range(len(shape)), key=lambda d: (meta.strides[d], -d)):
+        strides[d], step = step, step * shape[d]
+    return _graph.Meta(meta.dtype, tuple(shape), tuple(strides))
 
 
 def _join(graph: Graph, name: str) -> bool:
