@@ -20,7 +20,7 @@ bool qn_cut_laps(const qn_cut *p) { return p->tail && p->on_cpu && !p->across &&
 void qn_open_loop(qn_text *text, const qn_cut *p, bool unrolled, int block)
 {
   const int64_t steps = qn_steps_of(p), turns = (steps + p->threads - 1) / p->threads;
-  if (unrolled && !p->on_cpu) qn_text_add(text, "_Pragma(\"clang loop unroll(full)\")\n");
+  if (unrolled && !p->on_cpu) qn_text_add(text, "_Pragma(\"unroll\")\n");
   enum { SIDE_BY_SIDE = 32 };
   const int most = p->width == 1 ? QN_WHOLE : p->across && p->window ? SIDE_BY_SIDE : 0;
   if (p->on_cpu && !p->scans && turns <= most) /* places in a window become numbers */
@@ -76,7 +76,7 @@ void qn_keep_loop(qn_text *text, const qn_cut *p, int n)
 static void write_lanes(const qn_cut *p, const char *type, const char *many, const char *lanes, qn_text *to)
 {
   qn_keep_loop(to, p, p->width);
-  if (!p->on_cpu) qn_text_add(to, "_Pragma(\"clang loop unroll(full)\")\n");
+  if (!p->on_cpu) qn_text_add(to, "_Pragma(\"unroll\")\n");
   qn_text_add(to, "for (int j = 0; j < %s; j++) {\n", many);
   if (qn_cut_laps(p))
     qn_text_add(to, "const %s r = min(%s(q * %d), %s(%lld)) + j;\n", type, type, p->width, type,
