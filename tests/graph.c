@@ -468,6 +468,7 @@ int main(void)
   places_of_largest();
   variances();
   shared_variances();
+  lines_of_windows();
   columns();
   wide_places();
   layouts();

@@ -82,6 +82,36 @@ static void shared_variances(void)
   qn_graph_plan_destroy(&plan);
 }
 
+/* Windows that overlap, of many places: those of four lines, or of two, are a thread's. What such plans compute is held
+ * by python/tests/test_torch_optimize_rows.py: the reference takes long for so many. */
+static void lines_of_windows(void)
+{
+  static const struct {
+    const char *op, *args, *shape, *result, *strides;
+    int lines;
+  } cases[] = {
+      {"aten.max_pool2d.default", "$x,[3,3],[1,1],[1,1]", "2,2,512,516", "2,2,512,516", NULL, 4},
+      {"aten.avg_pool2d.default", "$x,[5,3],[1,2],[2,1]", "2,2,512,1040", "2,2,512,520", NULL, 4},
+      {"aten.max_pool2d.default", "$x,[5,5],[1,1],[2,2]", "2,2,512,516", "2,2,512,516", NULL, 2},
+      {"aten.max_pool2d.default", "$x,[3,3],[1,1],[1,1]", "1,2,2,262144", "1,2,2,262144", NULL, 2},
+      {"aten.max_pool2d.default", "$x,[2,2],[2,2]", "2,2,1024,1032", "2,2,512,516", NULL, 1}, /* apart */
+      {"aten.max_pool2d.default", "$x,[3,3],[1,1],[1,1]", "1,4,512,512", "1,4,512,512", "1048576,1,2048,4", 4}};
+  for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+    qn_graph_plan *plan = NULL;
+    char words[32];
+    describe("cuda");
+    input("x", "f32", cases[k].shape, cases[k].strides);
+    laid = cases[k].strides;
+    node("y", cases[k].op, cases[k].args, "f32", cases[k].result);
+    const char *graph = ready("\"y\"");
+    check(!qn_graph_plan_create(&plan, graph, strlen(graph), NULL), "a plan of windows");
+    const char *told = qn_graph_plan_text(plan);
+    snprintf(words, sizeof words, "float a0[%d];", cases[k].lines);
+    check(strstr(told, words) != NULL, "%s of %d lines: %s", cases[k].op, cases[k].lines, told);
+    qn_graph_plan_destroy(&plan);
+  }
+}
+
 /* Few columns: in parts, each of neighbouring columns. */
 static void columns(void)
 {

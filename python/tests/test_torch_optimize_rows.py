@@ -114,3 +114,25 @@ def test_statistics_of_a_concatenation_are_those_of_its_tensors(laid, device):
         got = _program.build(graph, plan, None, "plan").plan(*(values[name] for name in graph.inputs))
     for one, exact in zip(got, _fold.evaluate(graph, doubles)):
         torch.testing.assert_close(one.double(), exact, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("laid", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("side, stride, shape", [(3, 1, (2, 2, 512, 516)), (5, 1, (1, 4, 512, 516)),
+                                                 (3, 2, (2, 4, 516, 1032))])  # fmt: skip
+def test_windows_of_several_lines_are_right(side, stride, shape, laid):
+    """The plan of a GPU, run on the processor: a thread has the windows of four lines, or of two."""
+
+    def run(x):
+        pad = side // 2
+        y = torch.nn.functional.max_pool2d(x, side, stride, pad)
+        return y, torch.nn.functional.avg_pool2d(x, side, stride, pad, count_include_pad=False) * 2
+
+    x = randn(*shape).to(memory_format=laid)
+    x[0, 1, 5, 7] = float("nan")
+    captured = _capture.capture(of(run), (x,), {}, torch.device("cpu"))
+    captured.graph.device = "cuda"
+    plan = _planner.plan(captured.graph)
+    assert any("j * " in step["source"] for step in plan["steps"])
+    got = _program.build(captured.graph, plan, None, "plan").plan(x)
+    for one, want in zip(got, run(x)):
+        torch.testing.assert_close(one, want, equal_nan=True)

@@ -200,7 +200,11 @@ static void write_position(qn_writer *w, const qn_cut *p)
     if (p->across) {
       const long long pieces = (long long)qn_pieces_of(p);
       if (pieces == 1) {
-        qn_text_add(to, "const %s b = thread_position_in_grid.x;\n", type);
+        if (p->apart > 1)
+          qn_text_add(to, "const %s b = thread_position_in_grid.x / %lld, c = thread_position_in_grid.x %% %lld;\n",
+                      type, (long long)p->apart, (long long)p->apart);
+        else
+          qn_text_add(to, "const %s b = thread_position_in_grid.x;\n", type);
         break;
       }
       qn_text_add(to, "const %s t = thread_position_in_grid.x, b = t / %lld, from = t %% %lld * %d;\n", type, pieces,
@@ -228,7 +232,9 @@ static qn_index variables(qn_writer *w, const qn_cut *p, qn_index *o)
   }
   if (p->across) {
     w->lane_variable = qn_index_variable(&w->set, p->width == p->side ? "j" : "x", p->side);
-    *o = qn_index_add(&w->set, w->lane_variable, qn_index_variable(&w->set, "b", p->rows / p->side), p->side);
+    const qn_index b = qn_index_variable(&w->set, "b", p->rows / p->side / p->apart);
+    *o = qn_index_add(&w->set, qn_index_variable(&w->set, "c", p->apart),
+                      qn_index_add(&w->set, w->lane_variable, b, p->side), p->apart);
     return w->step_variable = qn_index_variable(&w->set, "q", p->length);
   }
   if (p->schedule != QN_SCHEDULE_FLAT) *o = qn_index_variable(&w->set, "o", p->rows);
@@ -319,7 +325,8 @@ static void write_body(qn_writer *w, qn_cut *p, int *known)
   qn_cut_choose(w, p);
   const int64_t steps = qn_steps_of(p), turns = (steps + p->threads - 1) / p->threads;
   /* A thread that has a row to itself has more registers than one of a large group. */
-  const int most = p->on_cpu ? HELD_ON_CPU : p->schedule == QN_SCHEDULE_THREAD ? QN_HELD_ALONE : QN_HELD;
+  const bool alone = p->schedule == QN_SCHEDULE_THREAD || p->across;
+  const int most = p->on_cpu ? HELD_ON_CPU : alone ? QN_HELD_ALONE : QN_HELD;
   w->holds = w->fused->rows >= 0 && turns * p->width <= most && (p->on_cpu || !p->tail);
   w->n_held = 0;
   write_run(w, p, known);
@@ -358,7 +365,7 @@ qn_status qn_body_write(const qn_graph *graph, const bool *is_root, const qn_fus
   w->is_root = is_root;
   w->fused = fused;
   w->body = body;
-  qn_cut p = {.width = 1, .threads = 1, .on_cpu = graph->on_cpu};
+  qn_cut p = {.width = 1, .threads = 1, .apart = 1, .on_cpu = graph->on_cpu};
   qn_fused_domain(graph, fused, &p.rows, &p.length);
   w->neighbours = qn_neighbours_of(graph, fused);
   w->adds = true;

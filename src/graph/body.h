@@ -147,9 +147,10 @@ typedef struct qn_cut {
   int64_t near_n, near_apart;    /* threads in a row that have pieces so many apart; 0: each has the next piece */
   bool gathers;                  /* what is read off the line that a thread writes is read before it computes */
   bool on_cpu, scans;
-  bool across; /* the lanes of a step are of `width` rows, not of one, of the `side` rows of which a thread's are */
-  bool tail;   /* the last lanes are not there: of a row, or (across) of a side's last rows */
-  bool window; /* rows are windows: places in them are quotients of a step */
+  bool across;   /* the lanes of a step are of `width` rows, not of one, of the `side` rows of which a thread's are */
+  int64_t apart; /* (across) rows from a lane to the next */
+  bool tail;     /* the last lanes are not there: of a row, or (across) of a side's last rows */
+  bool window;   /* rows are windows: places in them are quotients of a step */
 } qn_cut;
 
 /* How rows are cut, and the pieces of a flat domain. */

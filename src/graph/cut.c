@@ -139,6 +139,38 @@ static int64_t team_of(const qn_cut *p, int64_t steps)
   return team < LANES ? team : LANES;
 }
 
+/* Whether lanes of a GPU's rows, `line` rows apart, have no quotients. */
+static bool are_lines(const qn_writer *w, int64_t line, int64_t lanes)
+{
+  for (int k = 0; k < w->set.n_atoms; k++) {
+    const qn_index_atom *atom = &w->set.atom[k];
+    if (!divides(atom, 0) || !(atom->varies & w->set.sum[w->row_variable].varies)) continue;
+    if (atom->of == w->row_variable ? atom->by != line && atom->by % (line * lanes) : atom->by % lanes) return false;
+  }
+  return true;
+}
+
+/* Windows that overlap: a thread has those of several lines, one below the other, and finds their places once. Their
+ * elements are neighbours for the threads beside it, and in the cache for the next line. */
+static bool choose_lines_of_windows(const qn_writer *w, qn_cut *p)
+{
+  enum { MANY = 1 << 20, LANES = 4 };
+  const int64_t line = side_of(w, p->rows, w->row_variable, 2);
+  int64_t read = 0;
+  for (int k = 0; k < w->body->n_inputs; k++)
+    if (w->graph->value[w->body->input[k]].n > read) read = w->graph->value[w->body->input[k]].n;
+  if (!is_window(w) || p->rows < MANY || line == p->rows || read * 2 > p->rows * p->length) return false;
+  int lanes = LANES;
+  while (lanes > 1 && (p->length * lanes > QN_HELD_ALONE || p->rows % (line * lanes) || !are_lines(w, line, lanes)))
+    lanes /= 2;
+  if (lanes == 1) return false;
+  p->schedule = QN_SCHEDULE_COLUMNS;
+  p->across = true;
+  p->side = p->width = lanes;
+  p->apart = line;
+  return true;
+}
+
 /* Rows that lie along memory are read by neighbouring threads, columns side by side. loops: over each row; a
  * threadgroup holds the columns that it reads several times, and few columns are more threads so. */
 static void choose_on_gpu(qn_cut *p, bool along, int loops)
@@ -186,6 +218,7 @@ void qn_cut_choose(const qn_writer *w, qn_cut *p)
     p->piece = p->side < QN_PIECE ? p->side : QN_PIECE;
     return;
   }
+  if (!p->on_cpu && !p->scans && choose_lines_of_windows(w, p)) return;
   p->width = along && (p->scans ? p->length >= 32 * vector : p->length % vector == 0) ? vector : 1;
   if (p->on_cpu)
     choose_on_cpu(w, p, along);
@@ -203,11 +236,12 @@ void qn_cut_launch(const qn_cut *p, qn_body *body)
                                                                : p->rows * p->threads;
   body->grid[0] = (uint64_t)threads;
   body->grid[1] = body->grid[2] = body->group[1] = body->group[2] = 1;
-  body->group[0] = p->schedule == QN_SCHEDULE_COLUMNS ? (uint32_t)p->threads * 32
-                   : p->schedule == QN_SCHEDULE_GROUP ? (uint32_t)p->threads
-                   : p->schedule == QN_SCHEDULE_SIMD  ? 256
-                   : p->schedule == QN_SCHEDULE_FLAT  ? 256
-                                                      : 128;
+  body->group[0] = p->across                            ? 128
+                   : p->schedule == QN_SCHEDULE_COLUMNS ? (uint32_t)p->threads * 32
+                   : p->schedule == QN_SCHEDULE_GROUP   ? (uint32_t)p->threads
+                   : p->schedule == QN_SCHEDULE_SIMD    ? 256
+                   : p->schedule == QN_SCHEDULE_FLAT    ? 256
+                                                        : 128;
   const int64_t piece = p->piece    ? p->piece
                         : p->across ? p->length * p->width
                                     : p->length; /* of a thread: some QN_PIECE elements are a group */

@@ -366,15 +366,16 @@ static int declare(qn_writer *w, int level, qn_dtype dtype)
   return name;
 }
 
-/* `index >= low && index < high` where it may be otherwise. */
+/* `index >= low && index < high` where it may be otherwise. A GPU computes all and branches once. */
 static void write_bounds(qn_writer *w, qn_text *text, qn_index index, int64_t low, int64_t high)
 {
   const qn_index_sum s = w->set.sum[index];
   for (int k = 0; k < 2; k++) {
     if (k ? s.most < high : s.least >= low) continue;
-    qn_text_add(text, text->length ? " && " : "");
+    if (text->length) qn_text_add(text, w->graph->on_cpu ? " && " : " & ");
+    qn_text_add(text, "(");
     qn_index_write(&w->set, index, w->wide, text);
-    qn_text_add(text, k ? " < %lld" : " >= %lld", (long long)(k ? high : low));
+    qn_text_add(text, k ? " < %lld)" : " >= %lld)", (long long)(k ? high : low));
   }
 }
 
