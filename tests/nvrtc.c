@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* nvrtc.c ARCH [OP] - compiles every op's device kernels, or one op's, for one GPU architecture, no GPU needed: each
  * row of the type table with each option that changes the kernel, as a launch would, and the unfused forms; of ops with
- * kernels of their own the units that they list; then src/base/maths.h. Registers and spills stand in each line; a
- * spill fails. The sources ask of an architecture only whether it is older than sm_80: beyond that, two of them differ
- * by what ptxas makes of the same PTX. So all options meet the oldest and the one that results come from; on each other
- * one every row has its plainest and its fullest kernel, and the options in between are dealt out, each to one of them.
+ * kernels of their own the units that they list; then src/base/maths.h, and kernels of plans that only this
+ * architecture has. Registers and spills stand in each line; a spill fails. The sources ask of an architecture only
+ * whether it is older than sm_80: beyond that, two of them differ by what ptxas makes of the same PTX. So all options
+ * meet the oldest and the one that results come from; on each other one every row has its plainest and its fullest
+ * kernel, and the options in between are dealt out, each to one of them.
  */
 #include "core/core.h"
 #include "device/backend.h"
@@ -35,7 +36,8 @@ static bool read_log(const char *log, usage *u)
                 &u->spill_loads) == 2;
 }
 
-static void compile(const char *arch, const qn_unit *unit, const char *what)
+/* most: bytes that may be spilled. */
+static void compile_within(const char *arch, const qn_unit *unit, const char *what, int most)
 {
   qn_image image = {0};
   usage u = {0};
@@ -45,11 +47,13 @@ static void compile(const char *arch, const qn_unit *unit, const char *what)
     return;
   }
   bool told = read_log(image.log, &u);
-  if (!check(told && image.bytes > 0 && u.spill_stores == 0 && u.spill_loads == 0,
+  if (!check(told && image.bytes > 0 && u.spill_stores <= most && (most || !u.spill_loads),
              "%s %s: %d registers, %d bytes spilled", arch, what, u.registers, u.spill_stores))
     quote(image.log);
   qn_image_free(&image);
 }
+
+static void compile(const char *arch, const qn_unit *unit, const char *what) { compile_within(arch, unit, what, 0); }
 
 /* "bf16 f32 f32" of a row of the type table. */
 static void name_row(const qn_op *op, size_t row, char *text, size_t bytes)
@@ -228,6 +232,8 @@ static void compile_moves(const char *arch)
     compile(arch, &(qn_unit){.source = "kernel/move.cu", .defines = words[k]}, words[k][0]);
 }
 
+#include "nvrtc_plans.h"
+
 int main(int argc, char **argv)
 {
   char path[512] = "";
@@ -248,5 +254,6 @@ int main(int argc, char **argv)
   }
   if (argc == 2) compile_maths(argv[1]);
   if (argc == 2 || !strcmp(argv[2], "moves")) compile_moves(argv[1]);
+  if (!strcmp(argv[1], "sm_90a") && (argc == 2 || !strcmp(argv[2], "plans"))) compile_recurrent(argv[1]);
   return test_end();
 }

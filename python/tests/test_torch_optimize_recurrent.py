@@ -109,9 +109,9 @@ def test_nets_stay_cudnns_without_tf32_or_clusters(monkeypatch):
     graph.device = "cuda"
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
     assert [way for way, _ in _recurrent.variants(graph)] == [_recurrent.OWN]
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (8, 9))
-    assert _recurrent.variants(graph) == []
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (10, 0))
+    assert _recurrent.variants(graph) == []
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
     monkeypatch.setattr(_convolutions, "allows_tf32", lambda: False)
     assert _recurrent.variants(graph) == []
 
@@ -171,7 +171,7 @@ def on_gpu(model, args):
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda given: "-".join(str(v) for v in list(given.values())[1:6]))
 def test_a_kernel_computes_its_net(shape):
     """Within 2^-15 of the largest value of each result, where TF32 would be off by some 2^-11; the same bits again."""
-    if torch.cuda.get_device_capability() < _recurrent.CAPABILITY:
+    if torch.cuda.get_device_capability() != _recurrent.CAPABILITY:
         pytest.skip("a GPU without clusters")
     model, args = net(**shape)
     run, given = on_gpu(model, args)
@@ -186,7 +186,7 @@ def test_a_kernel_computes_its_net(shape):
 
 @cuda
 def test_a_kernel_reads_strided_inputs_and_keeps_nan_in_its_sequence():
-    if torch.cuda.get_device_capability() < _recurrent.CAPABILITY:
+    if torch.cuda.get_device_capability() != _recurrent.CAPABILITY:
         pytest.skip("a GPU without clusters")
     model, (x, h0, c0) = net(torch.nn.LSTM, batch=12, steps=7, inputs=20, hidden=64, bidirectional=True)
     across = torch.empty(12, 20, 7).permute(2, 0, 1).copy_(x)
@@ -201,7 +201,7 @@ def test_a_kernel_reads_strided_inputs_and_keeps_nan_in_its_sequence():
 
 @cuda
 def test_optimize_chooses_it():
-    if torch.cuda.get_device_capability() < _recurrent.CAPABILITY:
+    if torch.cuda.get_device_capability() != _recurrent.CAPABILITY:
         pytest.skip("a GPU without clusters")
     model, args = net(torch.nn.GRU, batch=10, steps=256, inputs=64, hidden=256, layers=3, batch_first=True)
     model, args = model.cuda(), [a.cuda() for a in args]
@@ -214,7 +214,7 @@ def test_optimize_chooses_it():
 
 @cuda
 def test_blocks_of_a_cluster_reach_each_others_memory():
-    if torch.cuda.get_device_capability() < _recurrent.CAPABILITY:
+    if torch.cuda.get_device_capability() != _recurrent.CAPABILITY:
         pytest.skip("a GPU without clusters")
     body = """
     extern __shared__ int mine[];

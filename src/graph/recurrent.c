@@ -13,7 +13,9 @@ enum {
   ROW = 18,                /* floats of a row of sums */
   OTHERS = 128,            /* threads that bring inputs and publish results */
   REGISTERS = 65536,       /* of a multiprocessor */
-  FEW_REGISTERS = 24,      /* of a thread that brings inputs */
+  LEAST_REGISTERS = 24,    /* of a thread that brings inputs */
+  MOST_OF_OTHERS = 56,     /* which are all that it uses */
+  MOST_REGISTERS = 240,    /* of a thread that multiplies */
   OWN_REGISTERS = 48,      /* of a thread that multiplies, beside those of weights */
   SHARED_BYTES = 227 << 10 /* of a block */
 };
@@ -32,7 +34,7 @@ typedef struct net {
 } net;
 
 typedef struct cut {
-  int64_t eights, blocks, cluster, tiles_h, most_tiles, threads, registers, kept, shared_bytes;
+  int64_t eights, blocks, cluster, tiles_h, most_tiles, threads, registers, few_registers, shared_bytes;
 } cut;
 
 static int64_t ratio_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -94,11 +96,13 @@ static const char *choose_cut(const net *r, cut *p)
   p->most_tiles = tiles_0 > tiles_up ? tiles_0 : tiles_up;
   p->threads = warps * 32 + OTHERS;
   /* Registers are handed over in eights, of those that a launch of so many threads has. */
-  const int64_t all = REGISTERS / p->threads / 8 * 8 * p->threads;
-  p->registers = (all - OTHERS * FEW_REGISTERS) / (warps * 32) / 8 * 8;
-  if (p->registers > 240) p->registers = 240;
-  p->kept = ratio_up(p->tiles_h, slices) + ratio_up(p->most_tiles, slices);
-  if (8 * p->kept + OWN_REGISTERS > p->registers) return "a recurrent net whose weights do not fit into registers";
+  const int64_t all = REGISTERS / p->threads / 8 * 8 * p->threads, workers = p->threads - OTHERS;
+  const int64_t kept = ratio_up(p->tiles_h, slices) + ratio_up(p->most_tiles, slices);
+  p->few_registers = (all - (8 * kept + OWN_REGISTERS) * workers) / OTHERS / 8 * 8;
+  if (p->few_registers > MOST_OF_OTHERS) p->few_registers = MOST_OF_OTHERS;
+  if (p->few_registers < LEAST_REGISTERS) return "a recurrent net whose weights do not fit into registers";
+  p->registers = (all - OTHERS * p->few_registers) / workers / 8 * 8;
+  if (p->registers > MOST_REGISTERS) p->registers = MOST_REGISTERS;
   const int64_t sums = slices * (r->kind == GRU ? 4 : gates) * TALL * ROW * 4, barriers = 128;
   p->shared_bytes = 2 * (p->tiles_h + p->most_tiles) * 8 * p->eights * 4 * PART_BYTES + sums + barriers;
   if (p->shared_bytes > SHARED_BYTES) return "a recurrent net whose inputs do not fit into shared memory";
@@ -127,7 +131,7 @@ static void write_shape(const net *r, const cut *p, qn_text *text)
               {"blocks", p->blocks},
               {"cluster", p->cluster},
               {"registers", p->registers},
-              {"few_registers", FEW_REGISTERS},
+              {"few_registers", p->few_registers},
               {"shared_bytes", p->shared_bytes}},
     longs[] = {{"x_batch", r->x_batch},     {"x_time", r->x_time},     {"x_element", r->x_element},
                {"out_batch", r->out_batch}, {"out_time", r->out_time}, {"out_element", r->out_element}};

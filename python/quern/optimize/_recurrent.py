@@ -14,7 +14,7 @@ from ._graph import Graph, Meta, Node, Ref
 
 OWN = ", own recurrent nets"  # behind the name of a plan
 OP = "quern.recurrent.default"
-CAPABILITY = (9, 0)  # of a GPU that has clusters of blocks
+CAPABILITY = (9, 0)  # of a GPU whose blocks form clusters, and whose threads hand over registers (sm_90a)
 _KINDS = {
     "aten.rnn_tanh.input": "tanh",
     "aten.rnn_relu.input": "relu",
@@ -52,7 +52,7 @@ def variants(graph: Graph) -> list[tuple[str, Graph]]:
     found = [node for node in made.nodes if _is_net(made, node)]
     if not found or graph.device != "cuda" or not _convolutions.allows_tf32():
         return []
-    if torch.cuda.get_device_capability() < CAPABILITY:
+    if torch.cuda.get_device_capability() != CAPABILITY:
         return []
     for node in found:
         _pack(made, node)
