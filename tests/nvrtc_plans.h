@@ -94,9 +94,10 @@ static char *text_of_step(const qn_json *step)
 static void compile_recurrent(const char *arch)
 {
   static const recurrent_case cases[] = {
-      {"lstm", 4, 256, 128, 6, 1, 10, 512, true}, {"gru", 3, 256, 640, 2, 1, 16, 9, true},
-      {"gru", 3, 72, 300, 1, 2, 40, 9, false},    {"lstm", 4, 1, 1, 1, 1, 1, 1, true},
-      {"tanh", 1, 50, 20, 3, 1, 5, 17, true},     {"relu", 1, 256, 1000, 1, 2, 3, 4, false}};
+      {"lstm", 4, 256, 128, 6, 1, 10, 512, true}, {"lstm", 4, 256, 128, 6, 2, 10, 512, true},
+      {"gru", 3, 256, 640, 2, 1, 16, 9, true},    {"gru", 3, 72, 300, 1, 2, 40, 9, false},
+      {"lstm", 4, 1, 1, 1, 1, 1, 1, true},        {"tanh", 1, 50, 20, 3, 1, 5, 17, true},
+      {"relu", 1, 256, 1000, 1, 2, 3, 4, false}};
   for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
     const recurrent_case *c = &cases[k];
     char what[96], graph[2048];
