@@ -3,6 +3,7 @@
  * launches with which geometry arrive, in which order with copies and first values, what is refused before anything
  * happens, and that a call of the driver's that fails is told and leaves nothing behind. What kernels compute is
  * kernel_cuda.c's. */
+#include "kernel/folder.h"
 #include "kernel_use.h"
 #include "mock/scenario.h"
 #include "scratch.h"
@@ -161,6 +162,43 @@ static void limits(void)
   qn_kernel_destroy(&kernel);
 }
 
+static void clusters(void)
+{
+  const int64_t one = 1;
+  const qn_tensor to = {device_memory(16), QN_F32, 1, &one, NULL, gpu};
+  const use few = {.name = "few", .dialect = QN_DIALECT_CUDA, .body = "out[0] = 1;", .cluster = 8};
+  const mock_launch *l = SEEN(&few, 16 * 32, 1, 1, 32, 1, 1, 0);
+  check(l->blocks == 16 && l->threads == 32 && !mock()->calls("cuFuncSetAttribute"), "two clusters of 8 blocks");
+  const use many = {.name = "many", .dialect = QN_DIALECT_CUDA, .body = "out[0] = 1;", .cluster = 12};
+  qn_kernel *kernel = use_make(&many);
+  qn_kernel_call call = CALL(.outputs = &to, .grid = {12 * 32, 1, 1}, .group = {32, 1, 1});
+  for (int k = 0; k < 2; k++) check(!qn_kernel_launch(kernel, &on_gpu, &call), "a cluster of 12: %s", qn_last_error());
+  check(mock()->calls("cuFuncSetAttribute") == 1, "more than 8 blocks are allowed once");
+  const size_t before = mock()->launches();
+  call.grid[0] = 13 * 32;
+  refuses(qn_kernel_launch(kernel, &on_gpu, &call), QN_BAD_ARGUMENT,
+          "a grid of 416 x 1 x 1 threads is not one of whole");
+  call.grid[0] = 12 * 32 - 1;
+  refuses(qn_kernel_launch(kernel, &on_gpu, &call), QN_BAD_ARGUMENT, "is not one of whole clusters of 12 groups");
+  call.grid[0] = 12 * 32, call.group[0] = call.group[1] = call.group[2] = 0;
+  refuses(qn_kernel_launch(kernel, &on_gpu, &call), QN_BAD_ARGUMENT,
+          "with a cluster of blocks a call gives the thread");
+  check(mock()->launches() == before, "what is refused launches nothing");
+  qn_kernel_destroy(&kernel);
+}
+
+static void no_clusters(void)
+{
+  const int64_t one = 1;
+  const qn_tensor to = {device_memory(16), QN_F32, 1, &one, NULL, gpu};
+  qn_kernel *kernel =
+      use_make(&(use){.name = "older", .dialect = QN_DIALECT_CUDA, .body = "out[0] = 1;", .cluster = 2});
+  const qn_kernel_call call = CALL(.outputs = &to, .grid = {64, 1, 1}, .group = {32, 1, 1});
+  refuses(qn_kernel_launch(kernel, &on_gpu, &call), QN_UNSUPPORTED,
+          "a cluster of 2 blocks needs a GPU of compute capability 9.0 or above");
+  qn_kernel_destroy(&kernel);
+}
+
 static void time_limit(void)
 {
   const qn_tensor to = of_gpu(ARRAY(NULL, QN_F32, 1), device_memory(16));
@@ -200,6 +238,29 @@ static void captured(void)
         "row by row: %g %g %g", (double)values[0], (double)values[1], (double)values[2]);
   if (file) fclose(file);
   qn_safetensors_free(&list);
+  qn_kernel_destroy(&kernel);
+}
+
+static void captured_cluster(void)
+{
+  const int64_t one = 1;
+  const qn_tensor to = {device_memory(16), QN_F32, 1, &one, NULL, gpu};
+  size_t n = 0;
+  char path[600];
+  qn_folder *folder = NULL;
+  qn_folder_source made;
+  scratch_begin();
+  const char *all = scratch_path("captured");
+  qn_kernel *kernel = use_make(&(use){.name = "near", .dialect = QN_DIALECT_CUDA, .body = "out[0] = 1;", .cluster = 4});
+  const qn_kernel_call call = CALL(.outputs = &to, .grid = {128, 1, 1}, .group = {32, 1, 1});
+  check(!qn_capture_start(all) && !qn_kernel_launch(kernel, &on_gpu, &call) && !qn_capture_stop(&n) && n == 1,
+        "a launch of a cluster is captured: %s", qn_last_error());
+  snprintf(path, sizeof path, "%s/0001-near", all);
+  if (check(!qn_folder_read(path, &folder), "and read: %s", qn_last_error())) {
+    check(!qn_folder_source_make(&made, folder, &folder->body, NULL) && made.source.cluster == 4, "with its cluster");
+    qn_folder_source_free(&made);
+  }
+  qn_folder_free(&folder);
   qn_kernel_destroy(&kernel);
 }
 
@@ -254,8 +315,11 @@ int main(void)
   scenario(MOCK_CUDA, "", MOCK_NVRTC, "", math_modes);
   scenario(MOCK_CUDA, "", MOCK_NVRTC, "", around);
   scenario(MOCK_CUDA, "", MOCK_NVRTC, "", limits);
+  scenario(MOCK_CUDA, "", MOCK_NVRTC, "", clusters);
+  scenario(MOCK_CUDA, "arch=89", MOCK_NVRTC, "", no_clusters);
   scenario(MOCK_CUDA, "busy=100", MOCK_NVRTC, "", time_limit);
   scenario(MOCK_CUDA, "", MOCK_NVRTC, "", captured);
+  scenario(MOCK_CUDA, "", MOCK_NVRTC, "", captured_cluster);
   scenario(MOCK_CUDA, "", MOCK_NVRTC, "", clean_run);
   char script[32];
   for (size_t k = 1; k <= *calls_of_a_run; k++) {

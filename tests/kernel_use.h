@@ -31,6 +31,7 @@ typedef struct use {
   qn_dialect dialect;
   qn_math math;
   uint64_t strided, atomic;
+  uint32_t cluster;
   const char *const *contracts;
 } use;
 
@@ -52,6 +53,7 @@ __attribute__((unused)) static qn_status use_create(qn_kernel **kernel, const us
                                    .outputs = outputs.name,
                                    .strided = u->strided,
                                    .atomic = u->atomic,
+                                   .cluster = u->cluster,
                                    .contracts = u->contracts};
   return qn_kernel_create(kernel, &source);
 }

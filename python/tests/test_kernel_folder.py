@@ -303,6 +303,9 @@ def test_a_matrix_that_is_not_positive_definite_is_told():
         (dict(gird=["n"]), 'there is no member "gird"; did you mean "grid"'),
         (dict(inputs={"x": "f33 [n]"}), "inputs.x: there is no storage type f33; did you mean f32"),
         (dict(name="while"), "while"),
+        (dict(cluster=17), "cluster: is a whole number, it must be a number of blocks from 1 to 16"),
+        (dict(cluster="2"), "cluster: is a text, it must be a number of blocks from 1 to 16"),
+        (dict(cluster=2), "a cluster of 2 blocks: CUDA's dialect has clusters"),
     ],
 )
 def test_what_is_no_folder(tmp_path, members, sentence):

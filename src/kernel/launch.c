@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { FLAT_GROUP = 256, MOST_GROUP_Z = 64 };
+enum { FLAT_GROUP = 256, MOST_GROUP_Z = 64, PORTABLE_CLUSTER = 8 };
 
 /* ---- what a launch makes special, as bytes to compare ---- */
 enum { KEY_BYTES = 2048 };
@@ -206,6 +206,8 @@ static qn_status compile(const qn_kernel *kernel, const qn_backend *backend, qn_
                           .straight = special->dims == 1 && qn_words_straight(kernel)};
     status = qn_jit_function(device, &unit, name, &entry->function);
   }
+  if (status == QN_OK && kernel->source.cluster > PORTABLE_CLUSTER)
+    status = backend->allow_large_clusters(device, entry->function);
   if (status == QN_OK && backend->function_facts)
     status = backend->function_facts(device, entry->function, &entry->facts);
   qn_text_free(&text);

@@ -491,6 +491,10 @@ static cu_result cuFuncSetAttribute(cu_function function, int attribute, int val
 {
   BEGIN_IN_CONTEXT();
   struct cu_kernel_s *kernel = (struct cu_kernel_s *)(void *)function;
+  if (kernel && attribute == CU_FUNCTION_LARGE_CLUSTERS) {
+    REQUIRE(mock.arch >= 90 && value == 1, INVALID_VALUE);
+    return CU_SUCCESS;
+  }
   REQUIRE(kernel && attribute == CU_FUNCTION_DYNAMIC_SHARED_BYTES, INVALID_VALUE);
   REQUIRE(value >= 0 && value + kernel->static_bytes <= (mock.arch >= 70 ? SHARED_BYTES : PLAIN_BYTES), INVALID_VALUE);
   kernel->dynamic_bytes = value;

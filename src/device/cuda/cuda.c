@@ -273,6 +273,7 @@ const qn_backend qn_backend_cuda = {
     .module_function = qn_cuda_module_function,
     .launch = qn_cuda_launch,
     .function_facts = qn_cuda_function_facts,
+    .allow_large_clusters = qn_cuda_allow_large_clusters,
     .groups_at_once = qn_cuda_groups_at_once,
     .stream_await = stream_await,
     .argument_limit = qn_cuda_argument_limit,

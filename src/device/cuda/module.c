@@ -12,8 +12,7 @@ enum {
   MOST_BLOCKS = INT32_MAX,
   MOST_BLOCKS_YZ = 65535,
   MOST_THREADS_Z = 64,
-  EARLY_ARCH = 90,
-  CLUSTER_ARCH = 90
+  EARLY_ARCH = 90
 };
 
 struct qn_device_function {
@@ -71,8 +70,6 @@ static qn_status find_function(const qn_cuda_scope *scope, const qn_module *modu
   cu_result result = scope->driver->cuLibraryGetKernel(&kernel, module->library, function->name);
   qn_try(qn_cuda_status(scope->driver, scope->device->index, result, call));
   qn_try(qn_cuda_call(scope, cuKernelGetFunction, &function->handle, kernel));
-  if (scope->device->arch >= CLUSTER_ARCH)
-    qn_try(qn_cuda_call(scope, cuFuncSetAttribute, function->handle, CU_FUNCTION_LARGE_CLUSTERS, 1));
   qn_try(qn_cuda_call(scope, cuFuncGetAttribute, &function->max_threads, CU_FUNCTION_MAX_THREADS, function->handle));
   return qn_cuda_call(scope, cuFuncGetAttribute, &function->shared_bytes, CU_FUNCTION_SHARED_BYTES, function->handle);
 }
@@ -92,6 +89,14 @@ qn_status qn_cuda_module_function(qn_device device, qn_module *module, const cha
   else
     *function = module->functions = made;
   return status;
+}
+
+qn_status qn_cuda_allow_large_clusters(qn_device device, const qn_device_function *function)
+{
+  qn_cuda_scope scope;
+  qn_try(qn_cuda_enter(device, &scope));
+  return qn_cuda_leave(&scope,
+                       qn_cuda_call(&scope, cuFuncSetAttribute, function->handle, CU_FUNCTION_LARGE_CLUSTERS, 1));
 }
 
 /* ---- what the compiler made of it ---- */
