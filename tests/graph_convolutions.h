@@ -159,9 +159,49 @@ static convolution_case drawn_convolution(void)
   return c;
 }
 
+/* Each channel alone: a sum of windows, which a GPU's thread has of four lines. What is before it is in its kernel,
+ * but not where it is dear. */
+static void convolutions_of_each_channel_alone(void)
+{
+  for (int k = 0; k < 12; k++) {
+    convolution_case c = drawn_convolution();
+    c.transposed = false, c.in = c.out = 1, c.groups = draw_from(2, 5);
+    for (int d = 0; d < c.n; d++)
+      while (extent_of(&c, d) < 1) c.x[d]++;
+    convolves(&c, k < 4);
+  }
+  const convolution_case lines = {2, false, true,         false,     true,   false,  1,      2,
+                                  1, 1,     {1028, 1029}, {1, 3, 3}, {1, 2}, {1, 1}, {1, 1}, {0}};
+  convolves(&lines, 0);
+  static const struct {
+    const char *op;
+    int kernels;
+  } before[] = {{"aten.relu.default", 1}, {"aten.silu.default", 2}};
+  for (int k = 0; k < 2; k++) {
+    qn_graph_plan *plan = NULL;
+    describe("cuda");
+    text.length = 0;
+    qn_text_add(&text, "{\"device\":\"cuda\",\"convolutions\":\"tf32\",\"inputs\":[");
+    input("x", "f32", "2,4,512,516", NULL);
+    input("w", "f32", "4,1,5,5", NULL);
+    node("a", before[k].op, "$x", "f32", "2,4,512,516");
+    node("y", "aten.convolution.default", "$a,$w,null,[1],[2],[1],false,[0],4", "f32", "2,4,512,516");
+    const char *graph = ready("\"y\"");
+    const qn_status status = qn_graph_plan_create(&plan, graph, strlen(graph), NULL);
+    const char *told = qn_graph_plan_text(plan);
+    int kernels = 0;
+    for (const char *at = told; !status && (at = strstr(at, "\"kind\":\"kernel\"")); at++) kernels++;
+    check(kernels == before[k].kernels && strstr(told, "float a0[4];") && strstr(told, "unroll\\\")\\nfor (int k = 0"),
+          "%d kernels of %s before a convolution of each channel alone: %s", kernels, before[k].op, told);
+    qn_graph_plan_destroy(&plan);
+  }
+}
+
 static void convolutions(void)
 {
   const uint64_t before = state; /* what comes next keeps its numbers */
+  convolutions_of_each_channel_alone();
+  state = before;
   for (int k = 0; k < 16; k++) {
     const convolution_case c = drawn_convolution();
     convolves(&c, k < 5); /* the first ones with every access watched, which is slow */
@@ -189,7 +229,7 @@ static void convolutions(void)
   for (int k = 0; k < 3; k++) convolves(&large[k], 0);
   static const struct {
     const char *args, *why;
-  } none[] = {{"$x,$w,null,[1],[0],[1],false,[0],16", "each channel alone"},
+  } none[] = {{"$x,$w,null,[1],[2],[1],true,[0],16", "a transposed convolution of each channel alone"},
               {"$x,$w,null,[1],[0],[1],false,[0],1", "shapes that are no convolution's"},
               {"$x,$w,null,[1,1,1],[0],[1],false,[0],16", "arguments that are no convolution's"},
               {"$x,$w,null,[1],[1],[1],false,[0],16", "shapes that are no convolution's"},

@@ -214,6 +214,44 @@ def test_the_plans_own_kernels_compute_convolutions_in_tf32():
     assert got.stride() == exact.stride() and 1e-6 < far < 2e-3  # rounded to tf32, and to nothing shorter
 
 
+def depthwise(*sizes, **how):
+    w, bias = randn(sizes[1], 1, *how.pop("kernel")), randn(sizes[1])
+    function = (F.conv1d, F.conv2d, F.conv3d)[len(sizes) - 3]
+    return randn(*sizes), lambda x: function(x, w, bias, groups=sizes[1], **how)
+
+
+# Convolutions of each channel alone, between ops of one element; whether the op before is in their kernel.
+ALONE = {
+    "1-D": (depthwise(2, 6, 40, kernel=(5,), stride=2, padding=3), F.relu, True),
+    "2-D": (depthwise(2, 3, 13, 11, kernel=(5, 3), stride=(2, 1), padding=(2, 1)), F.relu6, True),
+    "dear": (depthwise(2, 3, 13, 11, kernel=(3, 3), padding=1), F.silu, False),
+    "dilated": (depthwise(1, 4, 15, 14, kernel=(3, 3), padding=3, dilation=(2, 3)), F.hardswish, True),
+    "3-D": (depthwise(1, 3, 6, 7, 8, kernel=(2, 3, 3), stride=(1, 2, 1), padding=1), F.relu, True),
+    "no padding": (depthwise(2, 3, 13, 11, kernel=(3, 3)), F.relu, True),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name, last", [*((name, False) for name in ALONE), ("2-D", True), ("dilated", True)])
+def test_convolutions_of_each_channel_alone_are_fused(name, last):
+    """The plan of a GPU, run on the processor."""
+    (x, function), before, joined = ALONE[name]
+    x = x.contiguous(memory_format=torch.channels_last) if last else x.clone()
+    x.select(2, 0)[0, 0], x.select(2, 4)[0, 1] = float("nan"), float("inf")
+    captured = _capture.capture(of(lambda x: function(before(x)).tanh()), (x,), {}, torch.device("cpu"))
+    graph, values = captured.graph, values_of(captured)
+    graph.device = "cuda"
+    assert [step["kind"] for step in _planner.plan(graph)["steps"]].count("extern") == 1
+    made = _convolutions.own(graph)
+    _, main = _fold.split(made, captured.constants, captured.users)
+    assert [step["kind"] for step in _planner.plan(main)["steps"]] == ["kernel"] * (1 if joined else 2)
+    (want,) = _fold.evaluate(graph, values)
+    (got,) = _program.build(made, _planner.plan(made), None, "own").plan(*(values[name] for name in made.inputs))
+    assert want.isnan().any() and got.stride() == want.stride()
+    torch.testing.assert_close(got, want, equal_nan=True)
+    (name,) = [node.name for node in graph.nodes if node.op == "aten.convolution.default"]
+    assert [node.op for node in _convolutions.own(graph, [name]).nodes].count("aten.cudnn_convolution.default") == 1
+
+
 def test_convolutions_stay_cudnns_without_tf32(monkeypatch):
     captured = _capture.capture(of(lambda x: F.conv2d(x, w2)), (x2,), {}, torch.device("cpu"))
     graph = copy.deepcopy(captured.graph)

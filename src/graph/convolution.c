@@ -10,6 +10,7 @@ enum {
   AXES = 3,
   MOST_TAPS = 32,          /* along an axis: a bit each */
   MOST_FILTER = 1024,      /* taps, of which shared memory has a table beside two turns of the smaller blocks */
+  MOST_ALONE = 64,         /* taps of a filter for each channel alone, which a thread goes through */
   THREADS = 256,           /* of a block */
   DEEP = 16,               /* rows of both operands that a turn has */
   SHARED_BYTES = 48 << 10, /* of a block */
@@ -115,7 +116,7 @@ static const char *read_node(const qn_graph *graph, const qn_graph_node *node, c
   return NULL;
 }
 
-static const char *refuses(const qn_graph *graph, const qn_graph_node *node)
+static const char *refuses(const qn_graph *graph, const qn_graph_node *node, bool *alone)
 {
   convolution c;
   if (!graph->convolutions) return "a convolution, which the graph does not ask for";
@@ -123,7 +124,8 @@ static const char *refuses(const qn_graph *graph, const qn_graph_node *node)
   const int64_t *const strides[] = {none, none, none};
   const char *why = read_node(graph, node, strides, &c);
   if (why) return why;
-  if (c.channels == 1 && c.out_channels == 1 && c.groups > 1) return "a convolution of each channel alone";
+  *alone = c.channels == 1 && c.out_channels == 1 && c.groups > 1;
+  if (*alone && c.transposed) return "a transposed convolution of each channel alone";
   int64_t places = c.images, taps = 1;
   for (int k = 0; k < AXES; k++) {
     const axis *d = &c.axis[k];
@@ -134,6 +136,7 @@ static const char *refuses(const qn_graph *graph, const qn_graph_node *node)
     places *= ratio_up(d->out, phases) * phases;
     taps *= d->kernel;
   }
+  if (*alone && taps > MOST_ALONE) return "a filter of more than 64 elements for each channel alone";
   if (taps > MOST_FILTER) return "a filter of more than 1024 elements";
   for (int k = 0; k < 2; k++)
     if (graph->value[c.value[k]].n > INT32_MAX) return "a convolution of more than 2^31 elements";
@@ -265,8 +268,13 @@ static void write_kernel(const qn_fusion *f, const qn_graph_node *node, qn_body 
 /* ---- the rule ---- */
 static void lower(qn_lowering *l, int which)
 {
-  const char *why = refuses(l->graph, qn_node_of(l));
+  bool alone = false;
+  const char *why = refuses(l->graph, qn_node_of(l), &alone);
   (void)which;
+  if (!why && alone) {
+    qn_lower_channels_alone(l);
+    return;
+  }
   if (!why) qn_node_of(l)->own = write_kernel;
   qn_give_up(l, why ? why : "it has a kernel of its own");
 }

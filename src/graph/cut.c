@@ -154,15 +154,15 @@ static bool are_lines(const qn_writer *w, int64_t line, int64_t lanes)
  * elements are neighbours for the threads beside it, and in the cache for the next line. */
 static bool choose_lines_of_windows(const qn_writer *w, qn_cut *p)
 {
-  enum { MANY = 1 << 20, LANES = 4 };
+  enum { MANY = 1 << 20, LANES = 4, MANY_TAPS = 2 * QN_HELD_ALONE };
+  const int64_t most = w->graph->convolutions && sums(w) ? MANY_TAPS : QN_HELD_ALONE; /* taps of a thread */
   const int64_t line = side_of(w, p->rows, w->row_variable, 2);
   int64_t read = 0;
   for (int k = 0; k < w->body->n_inputs; k++)
     if (w->graph->value[w->body->input[k]].n > read) read = w->graph->value[w->body->input[k]].n;
   if (!is_window(w) || p->rows < MANY || line == p->rows || read * 2 > p->rows * p->length) return false;
   int lanes = LANES;
-  while (lanes > 1 && (p->length * lanes > QN_HELD_ALONE || p->rows % (line * lanes) || !are_lines(w, line, lanes)))
-    lanes /= 2;
+  while (lanes > 1 && (p->length * lanes > most || p->rows % (line * lanes) || !are_lines(w, line, lanes))) lanes /= 2;
   if (lanes == 1) return false;
   p->schedule = QN_SCHEDULE_COLUMNS;
   p->across = true;

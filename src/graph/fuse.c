@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fuse.c - decides which values are written to memory and which kernels write them. A value becomes memory if somebody
  * outside reads it, if it is a reduction or a scan, if several read it and computing it again would cost more traffic,
- * or (on a processor) if windows of it are read and it is dear. Then kernels are joined while each value is computed at
- * the same place for all that read it: these need no memory in between, unless somebody else reads it too. Whether a
- * join is possible is found out by writing its body. */
+ * or (on a processor, and before a GPU's convolutions) if windows of it are read and it is dear. Then kernels are
+ * joined while each value is computed at the same place for all that read it: these need no memory in between, unless
+ * somebody else reads it too. Whether a join is possible is found out by writing its body. */
 #include "graph/fuse.h"
+#include <limits.h>
 #include <string.h>
 
 void qn_fusion_free(qn_fusion *f)
@@ -120,7 +121,9 @@ static bool is_cheap(const qn_fusion *f, int value, int depth)
 
 static void find_roots(qn_fusion *f, const uses *u, bool fuse)
 {
-  enum { MOST = 60, DEAR = 16 }; /* words of a kernel; operations of an element that windows shall not repeat */
+  enum { MOST = 60 }; /* words of a kernel */
+  /* Operations of an element that windows shall not repeat: a GPU's pools do. */
+  const int dear = f->graph->on_cpu ? 16 : f->graph->convolutions ? 20 : INT_MAX;
   int *size = qn_allocate_zero((size_t)f->graph->n_values, sizeof *size);
   int *cost = qn_allocate_zero((size_t)f->graph->n_values, sizeof *cost);
   for (int v = 0; v < f->graph->n_values; v++) {
@@ -136,7 +139,7 @@ static void find_roots(qn_fusion *f, const uses *u, bool fuse)
     }
     if (computes && u->readers[v] > 1 && !is_cheap(f, v, 0)) root = true;
     if (computes && mine > MOST) root = true;
-    if (computes && u->window[v] && f->graph->on_cpu && operations >= DEAR) root = true;
+    if (computes && u->window[v] && operations >= dear) root = true;
     f->is_root[v] = root;
     if (size) size[v] = root ? 0 : mine;
     if (cost) cost[v] = root ? 0 : operations;

@@ -57,6 +57,7 @@ typedef struct qn_graph_value {
   int64_t strides[QN_GRAPH_DIMS]; /* of memory */
   qn_view_index view[QN_GRAPH_DIMS];
   int64_t low[QN_GRAPH_DIMS];
+  bool chosen; /* of PAD: the nearest element is computed in any case, and chosen where it is the one */
 } qn_graph_value;
 
 /* An argument of a node. */

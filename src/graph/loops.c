@@ -20,7 +20,7 @@ bool qn_cut_laps(const qn_cut *p) { return p->tail && p->on_cpu && !p->across &&
 void qn_open_loop(qn_text *text, const qn_cut *p, bool unrolled, int block)
 {
   const int64_t steps = qn_steps_of(p), turns = (steps + p->threads - 1) / p->threads;
-  if (unrolled && !p->on_cpu) qn_text_add(text, "_Pragma(\"unroll\")\n");
+  if ((unrolled || p->across) && !p->on_cpu) qn_text_add(text, "_Pragma(\"unroll\")\n");
   enum { SIDE_BY_SIDE = 32 };
   const int most = p->width == 1 ? QN_WHOLE : p->across && p->window ? SIDE_BY_SIDE : 0;
   if (p->on_cpu && !p->scans && turns <= most) /* places in a window become numbers */

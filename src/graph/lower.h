@@ -67,6 +67,8 @@ typedef struct qn_moments {
 qn_moments qn_moments_of(qn_lowering *l, int a, uint32_t dims); /* moments.c */
 /* A view of `a` with all its dimensions as they are: view[] is to be changed. */
 int qn_viewed(qn_lowering *l, int a, int ndim, const int64_t *shape);
+/* A convolution of which it is known that each channel of the result is of one of the input's: lower_windows.c */
+void qn_lower_channels_alone(qn_lowering *l);
 int qn_permuted(qn_lowering *l, int a, const int *order); /* lower_views.c */
 int qn_padded(qn_lowering *l, int a, const int64_t *low, const int64_t *shape, double fill);
 /* Values, at least one, one behind the other along a dimension, alike in the others. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lower_windows.c - pooling: the tensor, padded, seen with two more dimensions a window, and reduced over these. */
+/* lower_windows.c - pooling: the tensor, padded, seen with a dimension more for each of a window's, and reduced over
+ * these. A convolution of each channel alone is a sum of such windows times the filter. */
 #include "graph/lower.h"
 #include <math.h>
 #include <string.h>
@@ -132,6 +133,42 @@ static void adaptive_avg_pool(qn_lowering *l, int n)
   }
   const int sum = reduced_windows(l, QN_GRAPH_REDUCE_SUM, windowed(l, a, &w, out, 0), &w, ndim);
   if (!l->why) qn_result(l, 0, qn_words(l, QN_GRAPH_DIV, sum, qn_number(l, (double)count), -1));
+}
+
+/* a, of a number for each channel or a filter's elements behind these, where the result's channels (and windows) are.
+ */
+static int along_channels(qn_lowering *l, int a, int ndim, const int64_t *shape)
+{
+  const int n = qn_value_at(l, a)->ndim, v = l->why ? 0 : qn_viewed(l, a, ndim, shape);
+  for (int d = 0; d < n && !l->why; d++)
+    l->graph->value[v].view[d] = (qn_view_index){.n = d != 1, .dim = {d ? ndim - n + d : 1}, .step = {1}};
+  return v;
+}
+
+void qn_lower_channels_alone(qn_lowering *l)
+{
+  const int a = qn_given_value(l, 0, NULL), filter = qn_given_value(l, 1, NULL), ndim = qn_value_at(l, a)->ndim;
+  const bool biased = qn_given(l, 2, NULL)->kind == QN_ARGUMENT_VALUE;
+  window w = {.n = ndim - 2};
+  int64_t out[3], shape[QN_GRAPH_DIMS];
+  each(l, 3, NULL, w.n, w.step, ones);
+  each(l, 4, NULL, w.n, w.pad, zeros);
+  each(l, 5, NULL, w.n, w.apart, ones);
+  if (l->why) return;
+  for (int d = 0; d < w.n; d++) {
+    w.extent[d] = qn_value_at(l, filter)->shape[2 + d];
+    out[d] = qn_value_at(l, qn_node_of(l)->result[0])->shape[2 + d];
+  }
+  const int v = windowed(l, a, &w, out, 0);
+  const int padded = qn_value_at(l, v)->argument[0];
+  if (l->why) return;
+  l->graph->value[padded].chosen = padded != a; /* so that compilers find what the windows of a thread share */
+  memcpy(shape, qn_value_at(l, v)->shape, sizeof shape);
+  const int taps = along_channels(l, filter, ndim + w.n, shape);
+  if (l->why) return;
+  int sum = reduced_windows(l, QN_GRAPH_REDUCE_SUM, qn_words(l, QN_GRAPH_MUL, v, taps, -1), &w, ndim);
+  if (biased) sum = qn_words(l, QN_GRAPH_ADD, sum, along_channels(l, qn_given_value(l, 2, NULL), ndim, shape), -1);
+  if (!l->why) qn_result(l, 0, sum);
 }
 
 const qn_graph_rule qn_graph_window_rules[] = {QN_ATEN("max_pool2d_with_indices", max_pool, 2),

@@ -379,6 +379,23 @@ static void write_bounds(qn_writer *w, qn_text *text, qn_index index, int64_t lo
   }
 }
 
+/* An index as a variable of its own, brought to the nearest one that is there. */
+static qn_index nearest(qn_writer *w, qn_index index, int64_t extent)
+{
+  const qn_index_sum s = w->set.sum[index];
+  if (s.least >= 0 && s.most < extent) return index;
+  char name[24];
+  snprintf(name, sizeof name, "r%d", qn_new_register(w));
+  qn_text *to = stream(w, level_of(w, &index, 1));
+  qn_text_add(to, "const int %s = clamp(int(", name);
+  qn_index_write(&w->set, index, w->wide, to);
+  qn_text_add(to, "), 0, %lld);\n", (long long)extent - 1);
+  const qn_index made = qn_index_variable(&w->set, name, extent);
+  if (!w->set.failed && extent > 1)
+    w->set.atom[w->set.n_atoms - 1].varies |= s.varies, w->set.sum[made].varies |= s.varies;
+  return made;
+}
+
 static int write_pad(qn_writer *w, int value, const qn_index *at)
 {
   const qn_graph_value v = w->graph->value[value], *a = &w->graph->value[v.argument[0]];
@@ -391,8 +408,19 @@ static int write_pad(qn_writer *w, int value, const qn_index *at)
   }
   w->row.failed |= condition.failed;
   if (!condition.length) return qn_write_value(w, v.argument[0], place);
-  const int name = declare(w, level, v.dtype);
   const qn_dtype type = qn_compute_type(v.dtype);
+  if (v.chosen) {
+    qn_text element = {0}, around = {0};
+    for (int d = 0; d < v.ndim; d++) place[d] = nearest(w, place[d], a->shape[d]);
+    write_operand(w, v.argument[0], place, type, &element);
+    write_operand(w, v.argument[1], NULL, type, &around);
+    const int made = qn_new_register(w);
+    qn_text_add(&opening, "(%s) ? %s : %s", condition.at, element.at ? element.at : "", around.at ? around.at : "");
+    write_result(w, level, made, v.dtype, type, false, opening.at ? opening.at : "");
+    drop(w, &element), drop(w, &around), drop(w, &condition), drop(w, &opening);
+    return made;
+  }
+  const int name = declare(w, level, v.dtype);
   qn_text_add(&opening, "if (%s)", condition.at);
   write_branch(w, level, opening.at ? opening.at : "", name, type, v.argument[0], place);
   write_branch(w, level, " else", name, type, v.argument[1], NULL);

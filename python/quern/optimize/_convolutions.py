@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Convolutions of a graph on a GPU: as calls of cuDNN's own entries in PyTorch (its fastest algorithm by measurement
 instead of its guess, the bias left to the kernel that follows, several of one tensor in one call, and a sum and ReLU
-behind it in the same call), or as kernels of the plan's in tf32."""
+behind it in the same call), or as kernels of the plan's in tf32 (of each channel alone: in float32)."""
 
 from __future__ import annotations
 
