@@ -130,6 +130,7 @@ class Session:
         self.given, self.answered = (_tree.Memory(config[name], self.cuda) for name in ("inputs", "outputs"))
         self.init: list = []
         self.model = self.module = self.staged = self.kept = self.outputs = None
+        self.state = _State(torch.nn.Module())
         self.spiked: list = []
         self.sets, self.sizes, self.path, self.gradients = [], [], "", False
         self.guards: list = []
