@@ -252,6 +252,26 @@ def test_convolutions_of_each_channel_alone_are_fused(name, last):
     assert [node.op for node in _convolutions.own(graph, [name]).nodes].count("aten.cudnn_convolution.default") == 1
 
 
+tall = randn(4, 1, 13, 5)
+
+
+@pytest.mark.parametrize(
+    ("function", "why"),
+    [
+        (lambda x: F.conv2d(x, tall, None, 1, (6, 2), 1, 4), "a filter of more than 64 elements"),
+        (
+            lambda x: F.conv_transpose2d(x, tall, None, 2, (6, 2), 0, 4),
+            "a transposed convolution of each channel",
+        ),
+    ],
+)
+def test_convolutions_of_each_channel_alone_that_stay(function, why):
+    graph = _capture.capture(of(function), (x4,), {}, torch.device("cpu")).graph
+    graph.device = "cuda"
+    (note,) = _planner.plan(_convolutions.own(graph))["notes"]
+    assert note["why"].startswith(why)
+
+
 def test_convolutions_stay_cudnns_without_tf32(monkeypatch):
     captured = _capture.capture(of(lambda x: F.conv2d(x, w2)), (x2,), {}, torch.device("cpu"))
     graph = copy.deepcopy(captured.graph)
