@@ -65,6 +65,9 @@ static double convolution_at(const convolution_case *c, const memory *x, const m
   return sum;
 }
 
+/* Begins a graph whose convolutions are to have kernels of the plan's. */
+static void describe_convolutions(void) { describe("cuda\",\"convolutions\":\"tf32"); }
+
 static void describe_convolution(const convolution_case *c, int64_t *shape, int64_t *strides)
 {
   static const int rows[] = {0, 1, 2, 3, 4};
@@ -76,9 +79,7 @@ static void describe_convolution(const convolution_case *c, int64_t *shape, int6
   int64_t x[5] = {c->images, c->groups * c->in}, w[5], y[5] = {c->images, c->groups * c->out};
   w[0] = c->groups * (c->transposed ? c->in : c->out), w[1] = c->transposed ? c->out : c->in;
   for (int d = 0; d < c->n; d++) x[2 + d] = c->x[d], w[2 + d] = c->kernel[taps + d], y[2 + d] = extent_of(c, d);
-  describe("cuda");
-  text.length = 0;
-  qn_text_add(&text, "{\"device\":\"cuda\",\"convolutions\":\"tf32\",\"inputs\":[");
+  describe_convolutions();
   int64_t ignored[5] = {0};
   input("x", "f32", joined(x, ndim), strides_in(x, ndim, c->x_last ? last : rows, ignored));
   input("w", "f32", joined(w, ndim), strides_in(w, ndim, c->w_last ? first : rows, ignored));
@@ -179,9 +180,7 @@ static void convolutions_of_each_channel_alone(void)
   } before[] = {{"aten.relu.default", 1}, {"aten.silu.default", 2}};
   for (int k = 0; k < 2; k++) {
     qn_graph_plan *plan = NULL;
-    describe("cuda");
-    text.length = 0;
-    qn_text_add(&text, "{\"device\":\"cuda\",\"convolutions\":\"tf32\",\"inputs\":[");
+    describe_convolutions();
     input("x", "f32", "2,4,512,516", NULL);
     input("w", "f32", "4,1,5,5", NULL);
     node("a", before[k].op, "$x", "f32", "2,4,512,516");
@@ -236,9 +235,7 @@ static void convolutions(void)
               {"$x,$w,null,[1],[0],[1],true,[0],16", "shapes that are no convolution's"}};
   for (int k = 0; k < 5; k++) {
     qn_graph_plan *plan = NULL;
-    describe("cuda");
-    text.length = 0;
-    qn_text_add(&text, "{\"device\":\"cuda\",\"convolutions\":\"tf32\",\"inputs\":[");
+    describe_convolutions();
     input("x", "f32", "2,16,9,9", NULL);
     input("w", "f32", "16,1,3,3", NULL);
     node("y", "aten.convolution.default", none[k].args, "f32", "2,16,7,7");
@@ -248,8 +245,7 @@ static void convolutions(void)
     qn_graph_plan_destroy(&plan);
   }
   qn_graph_plan *large_filter = NULL;
-  text.length = 0, has_nodes = false;
-  qn_text_add(&text, "{\"device\":\"cuda\",\"convolutions\":\"tf32\",\"inputs\":[");
+  describe_convolutions();
   input("x", "f32", "1,2,16,16,16", NULL);
   input("w", "f32", "4,2,16,16,16", NULL);
   node("y", "aten.convolution.default", "$x,$w,null,[1],[0],[1],false,[0],1", "f32", "1,4,1,1,1");

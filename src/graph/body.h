@@ -107,6 +107,12 @@ typedef struct qn_writer {
 int qn_write_value(qn_writer *w, int value, const qn_index *at);
 int qn_new_register(qn_writer *w);
 void qn_write_type(qn_text *text, qn_dtype dtype);
+typedef struct qn_constant {
+  const char *name;
+  int64_t value;
+} qn_constant;
+/* "enum : int { ... };" of a struct that a kernel takes its shapes from. */
+void qn_write_constants(qn_text *text, const char *type, const qn_constant *constant, size_t n);
 void qn_write_number(qn_text *text, qn_dtype type, double real, int64_t whole);
 void qn_write_converted(qn_text *text, const char *from, qn_dtype type, qn_dtype to);
 /* The formula with a, b, c replaced. */

@@ -202,32 +202,25 @@ static void write_shape(const convolution *c, const cut *p, qn_text *text)
                 c->transposed ? "true" : "false", (long long)d->in, (long long)d->out, (long long)d->kernel,
                 (long long)d->stride, (long long)d->pad, (long long)d->apart, (long long)d->step, k);
   }
-  const struct {
-    const char *name;
-    int64_t value;
-  } ints[] = {{"images", c->images},         {"channels", c->channels},   {"out_channels", c->out_channels},
-              {"bias", c->n_values == 3},    {"positions", p->positions}, {"columns", p->columns},
-              {"warps_down", p->warps_down}, {"stages", p->stages},       {"most_taps", p->most_taps},
-              {"inside", p->inside},         {"x_last", p->x_last},       {"w_last", p->w_last},
-              {"x_channel", c->x_channel},   {"w_in", c->w_in},           {"w_out", c->w_out}},
-    longs[] = {{"x_image", c->x_image},
-               {"x_group", c->channels * c->x_channel},
-               {"w_group", c->w_group},
-               {"y_image", c->y_image},
-               {"y_channel", c->y_channel}};
-  qn_text_add(text, "  enum : int {");
-  for (size_t k = 0; k < sizeof ints / sizeof *ints; k++)
-    qn_text_add(text, "%s%s = %lld", k % 8 ? ", " : k ? ",\n    " : "\n    ", ints[k].name, (long long)ints[k].value);
+  const qn_constant ints[] =
+      {{"images", c->images},         {"channels", c->channels},   {"out_channels", c->out_channels},
+       {"bias", c->n_values == 3},    {"positions", p->positions}, {"columns", p->columns},
+       {"warps_down", p->warps_down}, {"stages", p->stages},       {"most_taps", p->most_taps},
+       {"inside", p->inside},         {"x_last", p->x_last},       {"w_last", p->w_last},
+       {"x_channel", c->x_channel},   {"w_in", c->w_in},           {"w_out", c->w_out}},
+                    longs[] = {{"x_image", c->x_image},
+                               {"x_group", c->channels * c->x_channel},
+                               {"w_group", c->w_group},
+                               {"y_image", c->y_image},
+                               {"y_channel", c->y_channel}};
+  qn_write_constants(text, "int", ints, sizeof ints / sizeof *ints);
+  qn_write_constants(text, "long", longs, sizeof longs / sizeof *longs);
   for (int k = 0; k < AXES; k++) {
     const axis *d = &c->axis[k];
-    qn_text_add(text, ",\n    out%d = %lld, x%d = %lld, w%d = %lld", k, (long long)d->out, k, (long long)d->x, k,
-                (long long)d->w);
+    qn_text_add(text, "  enum : int { out%d = %lld, x%d = %lld, w%d = %lld };\n  enum : long { y%d = %lld };\n", k,
+                (long long)d->out, k, (long long)d->x, k, (long long)d->w, k, (long long)d->y);
   }
-  qn_text_add(text, "\n  };\n  enum : long {");
-  for (size_t k = 0; k < sizeof longs / sizeof *longs; k++)
-    qn_text_add(text, "%s%s = %lld", k ? ", " : "\n    ", longs[k].name, (long long)longs[k].value);
-  for (int k = 0; k < AXES; k++) qn_text_add(text, ", y%d = %lld", k, (long long)c->axis[k].y);
-  qn_text_add(text, "\n  };\n};\n");
+  qn_text_add(text, "};\n");
 }
 
 static void write_kernel(const qn_fusion *f, const qn_graph_node *node, qn_body *body)

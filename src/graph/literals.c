@@ -13,6 +13,14 @@ void qn_write_type(qn_text *text, qn_dtype dtype)
   qn_text_add(text, "%s", names[dtype]);
 }
 
+void qn_write_constants(qn_text *text, const char *type, const qn_constant *constant, size_t n)
+{
+  qn_text_add(text, "  enum : %s {", type);
+  for (size_t k = 0; k < n; k++)
+    qn_text_add(text, "%s%s = %lld", k ? ", " : " ", constant[k].name, (long long)constant[k].value);
+  qn_text_add(text, " };\n");
+}
+
 void qn_write_number(qn_text *text, qn_dtype type, double real, int64_t whole)
 {
   char digits[40];

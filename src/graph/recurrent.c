@@ -7,14 +7,14 @@
 #include <string.h>
 
 enum {
-  TALL = 16,               /* hidden units of a block */
-  MOST_BLOCKS = 16,        /* of a cluster */
-  PART_BYTES = 16,         /* of a tile, which has four for each sequence */
-  ROW = 18,                /* floats of a row of sums */
-  OTHERS = 128,            /* threads that bring inputs and publish results */
-  REGISTERS = 65536,       /* of a multiprocessor */
-  LEAST_REGISTERS = 24,    /* of a thread that brings inputs */
-  MOST_OF_OTHERS = 56,     /* which are all that it uses */
+  TALL = 16,         /* hidden units of a block */
+  MOST_BLOCKS = 16,  /* of a cluster */
+  PART_BYTES = 16,   /* of a tile, which has four for each sequence */
+  ROW = 18,          /* floats of a row of sums: the loads of a warp, of 16 units and two sequences, are of 32 banks */
+  OTHERS = 128,      /* threads that bring inputs and publish results */
+  REGISTERS = 65536, /* of a multiprocessor */
+  LEAST_OF_OTHERS = 24,    /* registers of a thread that brings inputs */
+  MOST_OF_OTHERS = 56,     /* it uses no more */
   MOST_REGISTERS = 240,    /* of a thread that multiplies */
   OWN_REGISTERS = 48,      /* of a thread that multiplies, beside those of weights */
   SHARED_BYTES = 227 << 10 /* of a block */
@@ -100,7 +100,7 @@ static const char *choose_cut(const net *r, cut *p)
   const int64_t kept = ratio_up(p->tiles_h, slices) + ratio_up(p->most_tiles, slices);
   p->few_registers = (all - (8 * kept + OWN_REGISTERS) * workers) / OTHERS / 8 * 8;
   if (p->few_registers > MOST_OF_OTHERS) p->few_registers = MOST_OF_OTHERS;
-  if (p->few_registers < LEAST_REGISTERS) return "a recurrent net whose weights do not fit into registers";
+  if (p->few_registers < LEAST_OF_OTHERS) return "a recurrent net whose weights do not fit into registers";
   p->registers = (all - OTHERS * p->few_registers) / workers / 8 * 8;
   if (p->registers > MOST_REGISTERS) p->registers = MOST_REGISTERS;
   const int64_t sums = slices * (r->kind == GRU ? 4 : gates) * TALL * ROW * 4, barriers = 128;
@@ -114,35 +114,35 @@ static const char *choose_cut(const net *r, cut *p)
 /* ---- the text ---- */
 static void write_shape(const net *r, const cut *p, qn_text *text)
 {
-  const struct {
-    const char *name;
-    int64_t value;
-  } ints[] = {{"kind", r->kind},
-              {"gates", kinds[r->kind].gates},
-              {"warps", kinds[r->kind].warps},
-              {"hidden", r->hidden},
-              {"inputs", r->inputs},
-              {"layers", r->layers},
-              {"directions", r->directions},
-              {"batch", r->batch},
-              {"steps", r->steps},
-              {"biased", r->biased},
-              {"eights", p->eights},
-              {"blocks", p->blocks},
-              {"cluster", p->cluster},
-              {"registers", p->registers},
-              {"few_registers", p->few_registers},
-              {"shared_bytes", p->shared_bytes}},
-    longs[] = {{"x_batch", r->x_batch},     {"x_time", r->x_time},     {"x_element", r->x_element},
-               {"out_batch", r->out_batch}, {"out_time", r->out_time}, {"out_element", r->out_element}};
-  qn_text_add(text, "struct q_shape {\n  enum : int { tanh = %d, relu = %d, lstm = %d, gru = %d };\n  enum : int {",
-              TANH, RELU, LSTM, GRU);
-  for (size_t k = 0; k < sizeof ints / sizeof *ints; k++)
-    qn_text_add(text, "%s%s = %lld", k ? ", " : " ", ints[k].name, (long long)ints[k].value);
-  qn_text_add(text, " };\n  enum : long {");
-  for (size_t k = 0; k < sizeof longs / sizeof *longs; k++)
-    qn_text_add(text, "%s%s = %lld", k ? ", " : " ", longs[k].name, (long long)longs[k].value);
-  qn_text_add(text, " };\n};\n");
+  const qn_constant ints[] = {{"tanh", TANH},
+                              {"relu", RELU},
+                              {"lstm", LSTM},
+                              {"gru", GRU},
+                              {"kind", r->kind},
+                              {"gates", kinds[r->kind].gates},
+                              {"warps", kinds[r->kind].warps},
+                              {"hidden", r->hidden},
+                              {"inputs", r->inputs},
+                              {"layers", r->layers},
+                              {"directions", r->directions},
+                              {"batch", r->batch},
+                              {"steps", r->steps},
+                              {"biased", r->biased},
+                              {"eights", p->eights},
+                              {"blocks", p->blocks},
+                              {"tall", TALL},
+                              {"row", ROW},
+                              {"threads", p->threads},
+                              {"cluster", p->cluster},
+                              {"registers", p->registers},
+                              {"few_registers", p->few_registers},
+                              {"shared_bytes", p->shared_bytes}},
+                    longs[] = {{"x_batch", r->x_batch},     {"x_time", r->x_time},     {"x_element", r->x_element},
+                               {"out_batch", r->out_batch}, {"out_time", r->out_time}, {"out_element", r->out_element}};
+  qn_text_add(text, "struct q_shape {\n");
+  qn_write_constants(text, "int", ints, sizeof ints / sizeof *ints);
+  qn_write_constants(text, "long", longs, sizeof longs / sizeof *longs);
+  qn_text_add(text, "};\n");
 }
 
 static void write_kernel(const qn_fusion *f, const qn_graph_node *node, qn_body *body)
@@ -150,9 +150,8 @@ static void write_kernel(const qn_fusion *f, const qn_graph_node *node, qn_body 
   net r;
   cut p;
   *body = (qn_body){.strided = 1};
-  body->unfit = read_node(f->graph, node, &r);
-  if (!body->unfit) body->unfit = choose_cut(&r, &p);
-  if (body->unfit) return;
+  read_node(f->graph, node, &r); /* the rule has seen that both are fine */
+  choose_cut(&r, &p);
   const int x = node->argument[0].value, batch = r.batch_first ? 0 : 1;
   int64_t stored[QN_GRAPH_DIMS];
   int order[QN_GRAPH_DIMS];

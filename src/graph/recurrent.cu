@@ -36,7 +36,7 @@ __device__ inline void q_multiply(float (&d)[4], const unsigned *a, unsigned b0,
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-/* Both with errors of a few 2^-24, of 1. */
+/* Both by the fast exponential: off by some units in the last place of 1. */
 __device__ inline float q_sigmoid(float x) { return __fdividef(1.0f, 1.0f + __expf(-x)); }
 __device__ inline float q_tanh(float x) { return 1.0f - __fdividef(2.0f, 1.0f + __expf(2.0f * x)); }
 
@@ -124,9 +124,9 @@ __device__ inline uint4 q_part(const float *row, long stride, int from, int n)
 
 template <class S> struct q_recurrent {
   enum {
-    tall = 16,                    /* hidden units of a block, rows of a gate, and what a tile sums over */
+    tall = S::tall,               /* hidden units of a block, rows of a gate, and what a tile sums over */
     slices = S::warps / S::gates, /* warps of a gate: each has some of the tiles */
-    workers = S::warps * 32,      /* threads that multiply; 128 more bring inputs and publish results */
+    workers = S::warps * 32,      /* threads that multiply; the others bring inputs and publish results */
     columns = 8 * S::eights,      /* sequences of a cluster */
     parts = columns * 4,          /* of a tile */
     tiles_h = (S::hidden + tall - 1) / tall,
@@ -136,7 +136,7 @@ template <class S> struct q_recurrent {
     kept_h = (tiles_h + slices - 1) / slices,
     kept_x = (most_tiles + slices - 1) / slices,
     sums = S::kind == S::gru ? 4 : S::gates, /* of a GRU's new gate the input's and the hidden state's stay apart */
-    row = 18 /* of sums: the loads of a warp, of 16 units and two sequences, are of 32 banks */
+    row = S::row                             /* of sums */
   };
   struct memory { /* shared */
     uint4 h[2][tiles_h][parts], x[2][most_tiles][parts];
@@ -165,8 +165,8 @@ template <class S> struct q_recurrent {
   /* What a layer reads at a time: of the input, or of one direction of the layer below. */
   __device__ uint4 *given(int when) const
   {
-    const long unit = direction * S::blocks + sequences;
-    return between + (unit * S::steps + when) * (tiles_0 * parts);
+    const long own = direction * S::blocks + sequences;
+    return between + (own * S::steps + when) * (tiles_0 * parts);
   }
   __device__ uint4 *written(int at, int way, int when) const
   {
@@ -177,7 +177,7 @@ template <class S> struct q_recurrent {
   /* A cluster's own part of the input, by all its blocks. */
   __device__ void convert() const
   {
-    const int threads = workers + 128, n = S::steps * live * tiles_0 * 4;
+    const int threads = S::threads, n = S::steps * live * tiles_0 * 4;
 #pragma unroll 4
     for (int k = rank * threads + threadIdx.x; k < n; k += S::cluster * threads) {
       const int c = k % 4, tile = k / 4 % tiles_0, sequence = k / (4 * tiles_0) % live, when = k / (4 * tiles_0 * live);
@@ -412,7 +412,7 @@ template <class S> struct q_recurrent {
     }
     /* The state that the first step reads, which each block has for itself. */
     const float *state = h0 + ((layer * S::directions + direction) * static_cast<long>(S::batch) + first) * S::hidden;
-    for (int k = thread; k < live * tiles_h * 4; k += workers + 128) {
+    for (int k = thread; k < live * tiles_h * 4; k += S::threads) {
       const int c = k % 4, tile = k / 4 % tiles_h, sequence = k / (4 * tiles_h);
       m->h[0][tile][sequence * 4 + c] =
           q_part(state + static_cast<long>(sequence) * S::hidden, 1, tile * tall + 2 * c, S::hidden);

@@ -66,14 +66,14 @@ def _is_net(graph: Graph, node: Node) -> bool:
     x, _, params, biased, layers, _, _, bidirectional, _ = node.args
     metas = [graph.meta(ref) for ref in params]
     whole = len(params) == layers * (4 if biased else 2) * (2 if bidirectional else 1)
-    if _shapes(node, graph) != [meta.shape for meta in node.results[1:]]:
+    if _shapes(graph, node) != [meta.shape for meta in node.results[1:]]:
         # PyTorch before 2.13 describes an LSTM's states with four dimensions, and all that is made of them.
         whole = whole and not any(ref.name == node.name and ref.index for n in graph.nodes for ref in n.refs())
     dense = all(is_row_major(meta.shape, meta.strides) for meta in metas)
     return whole and dense and {meta.dtype for meta in [graph.meta(x), *metas]} == {"f32"}
 
 
-def _shapes(node: Node, graph: Graph) -> list[tuple[int, ...]]:
+def _shapes(graph: Graph, node: Node) -> list[tuple[int, ...]]:
     """Of the states, which are those of the states before."""
     return [graph.meta(ref).shape for ref in _graph.refs_of(node.args[1])]
 
@@ -88,7 +88,7 @@ def _pack(graph: Graph, node: Node) -> None:
         return made
 
     x, state, params, biased, layers, _, _, bidirectional, batch_first = node.args
-    for k, shape in enumerate(_shapes(node, graph), 1):
+    for k, shape in enumerate(_shapes(graph, node), 1):
         node.results[k] = Meta("f32", shape, (shape[1] * shape[2], shape[2], 1))
     states = list(state) if isinstance(state, (list, tuple)) else [state, None]
     sizes = [math.prod(graph.meta(ref).shape) for ref in params]
