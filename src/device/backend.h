@@ -86,7 +86,8 @@ typedef struct qn_backend {
   qn_status (*module_function)(qn_device device, qn_module *module, const char *name, qn_device_function **function);
   qn_status (*launch)(qn_device device, const qn_device_function *function, const qn_launch *launch);
   qn_status (*function_facts)(qn_device device, const qn_device_function *function, qn_function_facts *facts);
-  /* Before anything is asked of a kernel whose clusters have more than 8 blocks; CUDA only. */
+  /* Allows a kernel to have clusters of more than 8 blocks. It comes before every other query of the kernel and before
+   * its launches. CUDA only. */
   qn_status (*allow_large_clusters)(qn_device device, const qn_device_function *function);
   /* How many groups of so many threads and so much dynamic shared memory a multiprocessor holds at once; 0 on the host.
    */
