@@ -32,13 +32,14 @@ from . import (
     _verify,
 )
 from ._graph import Graph, Unplannable
-from ._report import COMPILED, Report
+from ._replay import Replay
+from ._report import COMPILED, GRAPHED, MODULE_GRAPHED, Report
 from .runtime import Fast
 
 ALONE = ", faster kernels alone"  # behind the name of a plan without its slower kernels
-GRAPHED = ", CUDA graph"
 FAR, MOST_RACERS = 2.0, 8  # times the fastest of a few runs; how many are timed in turns
 MOST_MEMORY, FREE_BYTES = 2, 512 << 20  # times the module's, and beside that: products have a workspace
+BUSY_ANYWAY = "the GPU is busy without it"
 LONG_NS, BUSY = 10**6, 4  # a call so long, of which the host takes a fourth at most, gains nothing as a CUDA graph
 IDLE_BYTES = 1 << 30  # of PyTorch's allocator
 _PLAIN = (int, float, bool, str, type(None), torch.dtype, torch.device)
@@ -146,7 +147,7 @@ class Search:
                         one.whole = variant if way == _convolutions.OWN else None
                         made.append(one)
         if self.cuda and not self.aliases and not self.captured.states:
-            made.append(Alternative("the module, CUDA graph", None, None, None, None, True))
+            made.append(Alternative(MODULE_GRAPHED, None, None, None, None, True))
         return made
 
     def _inference_weights(self) -> bool:
@@ -231,6 +232,8 @@ class Search:
                     break
                 full = made.name + (GRAPHED if graphed else "")
                 self._enter(racers, replace(made, name=full, graphed=graphed), reference)
+        if self.compiled and self.cuda and not self.captured.states:
+            self._capture_compiled()
         chosen = self._fastest(racers, seconds, reference if verify else None)
         for fast, _ in racers.values():
             if chosen is None or fast is not chosen[0]:
@@ -273,7 +276,7 @@ class Search:
         """The function, and what is wrong with it; a few runs have been timed where nothing is."""
         name = alternative.name
         if alternative.graphed and name.removesuffix(GRAPHED) in self.busy:
-            return None, "the GPU is busy without it"
+            return None, BUSY_ANYWAY
         fast = self.fast(alternative)
         wrong = reference.wrong(fast, 1)
         if wrong:
@@ -281,9 +284,12 @@ class Search:
         run = functools.partial(fast, *self.args, **self.kwargs)
         with torch.no_grad(), _capture.kept_state(self.model):
             took = self.quick[name] = _timing.fastest(run, self.cuda)
-            if self.cuda and not alternative.graphed and took > max(LONG_NS, BUSY * _timing.host_ns(run)):
+            if not alternative.graphed and self._keeps_busy(run, took):
                 self.busy.add(name)
             return fast, self._hungry(fast)
+
+    def _keeps_busy(self, run: Callable[[], object], took: int) -> bool:
+        return self.cuda and took > max(LONG_NS, BUSY * _timing.host_ns(run))
 
     def _hungry(self, fast: Fast) -> str:
         """A sentence, where a call takes much more memory than the module's."""
@@ -371,6 +377,21 @@ class Search:
             return
         self.compiled[COMPILED] = compiled
 
+    def _capture_compiled(self) -> None:
+        """torch.compile's module in a CUDA graph too, which reads the example where it is."""
+        name, run = COMPILED + GRAPHED, functools.partial(self.compiled[COMPILED], *self.args, **self.kwargs)
+        replay = Replay(lambda: [run()], self.device, list(self.model.buffers()))
+        try:
+            with torch.no_grad(), _capture.kept_state(self.model):
+                if self._keeps_busy(run, _timing.fastest(run, True)):
+                    self.report.rejected[name] = BUSY_ANYWAY
+                    return
+                replay([])
+        except Exception as error:
+            self.report.rejected[name] = _verify.failure(error)
+            return
+        self.compiled[name] = lambda *args, **kwargs: replay([])
+
     def _fastest(
         self, racers: dict[str, tuple[Fast, Alternative]], seconds: float, reference: _verify.Reference | None
     ) -> tuple[Fast, Alternative] | None:
@@ -378,7 +399,7 @@ class Search:
         report = self.report
         while racers:
             samples = self._race(racers, seconds)
-            name = next(name for name in _timing.ranking(samples) if name != COMPILED)
+            name = next(name for name in _timing.ranking(samples) if name not in self.compiled)
             if name == "original":
                 report.why.append("the module itself is the fastest")
                 return None
