@@ -206,3 +206,50 @@ def test_a_file_advances_its_state(planned, tmp_path):  # noqa: F811
             assert torch.allclose(made.hidden, model.hidden, atol=1e-5)
             assert (made.quern_rebuilt.fast is None) == (k == 0)  # the first call moves the state
         assert made.quern_rebuilt.fast.results((x,), {}) is not None
+
+
+# ---- buffers ----
+class Exchange(nn.Module):
+    """A buffer gets the former value of another one, as it is or through a view."""
+
+    def __init__(self, order, through):
+        super().__init__()
+        for name in order:
+            self.register_buffer(name, randn(3, 3))
+        self.through = through
+
+    def forward(self, x):
+        before = self.a.clone()
+        self.a.copy_(self.b.t() if self.through == "view" else self.b)
+        self.b.copy_(before if self.through == "copy" else self.b + x)
+        return self.a * 2 + self.b
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("order", ["ab", "ba"])
+@pytest.mark.parametrize("through", ["copy", "view", "itself"])
+def test_buffers_get_values_of_before_the_call(device, order, through):
+    model, x = Exchange(order, through).to(device), randn(3, 3).to(device)
+    search = _search.Search(model, model, (x,), {}, Report())
+    start = {name: t.clone() for name, t in model.state_dict().items()}
+    for alternative in search.alternatives():
+        model.load_state_dict(start)
+        other, run = copy.deepcopy(model), search.fast(alternative)
+        for k in range(3):
+            want, got = other(x * k), run(x * k)
+            for a, b in [(got, want), (model.a, other.a), (model.b, other.b)]:
+                assert torch.allclose(a, b, atol=1e-5), alternative.name
+
+
+def test_statistics_of_many_norms_are_few_calls():
+    """Their counters one kernel, and each type's new values one copy."""
+    model = nn.Sequential(*(m for _ in range(5) for m in (nn.Linear(6, 6), nn.BatchNorm1d(6))))
+    search = _search.Search(model, model, (randn(4, 6),), {}, Report())
+    (fused,) = (one for one in search.alternatives() if one.name == "fused")
+    counters = {f"b_{k}_num_batches_tracked" for k in range(1, 10, 2)}
+    ops = {node.name: node.op for node in fused.main.nodes}
+    adding = [
+        s for s in fused.plan["steps"] if s["kind"] == "kernel" and {ops[n] for n in s["nodes"]} == {"aten.add.Tensor"}
+    ]
+    assert [{one["ref"] for one in step["inputs"]} for step in adding] == [counters]
+    assert fused.program.text.count("_foreach_copy_") == 2 and ".copy_(" not in fused.program.text

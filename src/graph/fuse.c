@@ -3,7 +3,8 @@
  * outside reads it, if it is a reduction or a scan, if several read it and computing it again would cost more traffic,
  * or (on a processor, and before a GPU's convolutions) if windows of it are read and it is dear. Then kernels are
  * joined while each value is computed at the same place for all that read it: these need no memory in between, unless
- * somebody else reads it too. Whether a join is possible is found out by writing its body. */
+ * somebody else reads it too. So are small kernels that have nothing in common. Whether a join is possible is found out
+ * by writing its body. */
 #include "graph/fuse.h"
 #include <limits.h>
 #include <string.h>
@@ -338,6 +339,19 @@ static void join_all(qn_fusion *f, bool *seen)
   qn_release(reader);
 }
 
+/* Kernels of as many elements, and few: together they take no longer than one of them alone. */
+static void join_small(qn_fusion *f, bool *seen)
+{
+  enum { SMALL = 1024 };
+  for (int b = 1; b < f->n_kernels; b++) {
+    if (!f->kernel[b].n || f->kernel[b].rows >= 0 || value_of(f, f->kernel[b].root[0])->n > SMALL) continue;
+    for (int a = b - 1, tried = 0; a >= 0 && !tried; a--) {
+      tried = f->kernel[a].n && f->kernel[a].rows < 0 && domains_fit(f, &f->kernel[a], &f->kernel[b]);
+      if (tried) try_join(f, a, b, seen);
+    }
+  }
+}
+
 /* A root that only its own kernel reads is not stored. */
 static void find_stored(qn_fusion *f, bool *seen)
 {
@@ -383,7 +397,10 @@ static qn_status make_kernels(qn_fusion *f, bool fuse, bool *seen)
   memset(seen, 0, (size_t)n * sizeof *seen);
   for (int v = 0; v < n; v++)
     if (f->is_root[v]) qn_try(visit(f, v, seen));
-  if (fuse) join_all(f, seen);
+  if (fuse) {
+    join_all(f, seen);
+    join_small(f, seen);
+  }
   find_stored(f, seen);
   for (int k = 0; k < f->n_kernels; k++)
     if (f->kernel[k].n) qn_try(qn_body_write(f->graph, f->is_root, &f->kernel[k], &f->body[k]));

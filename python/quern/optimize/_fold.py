@@ -55,6 +55,16 @@ def is_view(node: Node) -> bool:
     return bool(returns) and returns[0].alias_info is not None
 
 
+def is_of_input(nodes: list[Node], name: str) -> bool:
+    """Whether a value may share memory with one that none of the nodes makes."""
+    by_name = {node.name: node for node in nodes}
+    while name in by_name:
+        if not is_view(by_name[name]):
+            return False
+        name = by_name[name].args[0].name
+    return True
+
+
 def constant_names(graph: Graph, constants: list[str]) -> set[str]:
     """Values that depend on constants alone."""
     known = set(constants)
@@ -187,18 +197,9 @@ def split(graph: Graph, constants: list[str], users: list) -> tuple[Graph | None
 def _own_outputs(main: Graph, crossing: list[Ref], early: list[Node]) -> None:
     """An output that was computed once is copied at each call, since the caller may write to it. One that is a view of
     a weight stays one."""
-    nodes, write = {node.name: node for node in early}, Writer(main)
-
-    def is_view_of_weight(name: str) -> bool:
-        while name in nodes:
-            if not is_view(nodes[name]):
-                return False
-            name = nodes[name].args[0].name
-        return True
-
-    to = {}
+    write, to = Writer(main), {}
     for ref in _graph.refs_of(main.outputs):
-        if ref in crossing and ref not in to and not is_view_of_weight(ref.name):
+        if ref in crossing and ref not in to and not is_of_input(early, ref.name):
             to[ref] = write.add("aten.clone.default", ref, like=f"{ref.name}_out")
             write.made[-1].results = [_meta_among(early, ref)]
     main.outputs = _graph.replace(main.outputs, lambda ref: to.get(ref, ref))

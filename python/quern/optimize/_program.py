@@ -259,6 +259,19 @@ def stored(said: dict) -> _graph.Meta:
     return _sorted(_graph.Meta(said["dtype"], tuple(said["shape"]), tuple(said["strides"])))
 
 
+def _updates(graph: Graph, write: _Writer) -> list[str]:
+    """All buffers of a type as one call: of many a GPU makes few kernels. One that gets another's former value gets a
+    copy of it, because calls have no order among buffers."""
+    by_type: dict[str, list[tuple[str, str]]] = {}
+    for buffer, new in graph.updates:
+        value = write.literal(new) + (".clone()" if _fold.is_of_input(graph.nodes, new.name) else "")
+        by_type.setdefault(graph.inputs[buffer].dtype, []).append((buffer, value))
+    return [
+        f"torch._foreach_copy_([{', '.join(buffers)}], [{', '.join(new)}])"
+        for buffers, new in (zip(*pairs) for pairs in by_type.values())
+    ]
+
+
 def _function(name: str, write: _Writer) -> str:
     graph, steps = write.graph, write.steps()
     kept = {write.name(ref) for ref in graph.wanted()} | {*graph.inputs, *write.fixed}
@@ -269,7 +282,7 @@ def _function(name: str, write: _Writer) -> str:
         dead = [one for one in dict.fromkeys([*reads, *makes]) if last[one] == k and one not in kept]
         if dead:
             lines.append(f"del {', '.join(dead)}")
-    lines += [f"{buffer}.copy_({write.literal(new)})" for buffer, new in graph.updates]
+    lines += _updates(graph, write)
     lines.append(f"return [{', '.join(map(write.literal, graph.outputs))}]")
     head = f"def {name}({', '.join(graph.inputs)}):"
     return "\n".join([head, *(f"    {line}" for line in lines)]) + "\n"
