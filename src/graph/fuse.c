@@ -6,6 +6,7 @@
  * somebody else reads it too. So are small kernels that have nothing in common. Whether a join is possible is found out
  * by writing its body. */
 #include "graph/fuse.h"
+#include "quern/kernel.h"
 #include <limits.h>
 #include <string.h>
 
@@ -297,7 +298,7 @@ static bool try_join(qn_fusion *f, int a, int b, bool *seen)
   if (!domains_fit(f, &f->kernel[a], &f->kernel[b]) || !join(f, &f->kernel[a], &f->kernel[b], &both)) return false;
   if (depends_by_others(f, b, a, seen) || depends_by_others(f, a, b, seen)) return false;
   if (qn_body_write(f->graph, f->is_root, &both, &body)) return false;
-  const bool fits = !body.unfit;
+  const bool fits = !body.unfit && body.n_inputs + both.n <= QN_KERNEL_MAX_TENSORS;
   qn_body_free(&body);
   if (!fits) return false;
   f->kernel[a] = both;
