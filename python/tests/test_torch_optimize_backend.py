@@ -188,6 +188,55 @@ def test_there_are_kernels_between_draws_of_random_numbers(monkeypatch):
     assert forward.graph.random and forward.chosen == backward.chosen == "fused", (forward.why, backward.why)
 
 
+@pytest.mark.cuda
+@pytest.mark.parametrize("attends", [False, True])
+def test_a_cuda_graph_draws_the_numbers_that_calls_would(attends):
+    """Dropout in a CUDA graph, forward and backward, also where a user sets the seed between calls. Attention that
+    drops out runs without a graph."""
+    first, second = torch.nn.Linear(48, 64).cuda(), torch.nn.Linear(64, 48).cuda()
+
+    def block(x):
+        y = F.dropout(second(F.dropout(F.gelu(first(x)), 0.3)), 0.1) + x
+        if attends:
+            q = y.view(2, 8, 4, 12).transpose(1, 2)
+            y = F.scaled_dot_product_attention(q, q, q, dropout_p=0.2)
+        return y * torch.rand_like(y)
+
+    found = []
+    for function in (block, torch.compile(block, backend="quern")):
+        torch.manual_seed(5)
+        seen, start = [], randn(2, 8, 48).cuda()
+        for k in range(9):
+            if k == 7:
+                torch.manual_seed(11)
+            x = start.clone().requires_grad_()
+            y = function(x)
+            y.square().sum().backward()
+            seen += [y.detach().clone(), x.grad, first.weight.grad, torch.rand(3, device="cuda")]
+            first.weight.grad = None
+        found.append(seen)
+    for a, b in zip(*found):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
+    forward, backward = _backend.regions
+    assert forward.graph.random and not backward.graph.random
+    assert all((region.replay is None) == attends for region in _backend.regions), [r.why for r in _backend.regions]
+    assert all(region.replay.instances for region in _backend.regions if not attends)
+
+
+def test_what_a_cuda_graph_would_freeze_is_known():
+    """Random numbers of the processor, and attention whose seed lies on the host."""
+    q = randn(2, 4, 6, 8).requires_grad_()
+    made = torch.compile(lambda q, p: F.scaled_dot_product_attention(q, q, q, dropout_p=p), backend="quern")
+    for p, replayable in ((0.0, True), (0.25, False)):
+        torch._dynamo.reset()
+        _backend.regions.clear()
+        made(q, p).sum().backward()
+        assert _backend.regions[0].graph.replayable == replayable
+    _backend.regions.clear()
+    torch.compile(lambda q: q.detach() + torch.rand(8), backend="quern")(q)
+    assert not _backend.regions[0].graph.replayable
+
+
 def test_dynamic_shapes():
     made = torch.compile(lambda x: torch.relu(x) * x.shape[0], backend="quern", dynamic=True)
     for n in (3, 4, 5, 0, 1):

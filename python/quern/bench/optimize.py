@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import functools
 import statistics
 import time
 from collections.abc import Callable
@@ -53,9 +54,9 @@ def _resnet18() -> nn.Module:
 class _Block(nn.Module):
     """A block of GPT-2 with its attention written out."""
 
-    def __init__(self, width: int = 768, heads: int = 12, length: int = 1024) -> None:
+    def __init__(self, width: int = 768, heads: int = 12, length: int = 1024, dropout: float = 0.0) -> None:
         super().__init__()
-        self.heads = heads
+        self.heads, self.dropout = heads, nn.Dropout(dropout)
         self.norms = nn.ModuleList([nn.LayerNorm(width), nn.LayerNorm(width)])
         self.attend, self.project = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.widen, self.narrow = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
@@ -67,8 +68,8 @@ class _Block(nn.Module):
         q, k, v = (part.view(n, length, self.heads, -1).transpose(1, 2) for part in parts)
         scores = (q @ k.transpose(-2, -1)) * (width // self.heads) ** -0.5
         scores = functional.softmax(scores.masked_fill(~self.mask[:length, :length], float("-inf")), -1)
-        x = x + self.project((scores @ v).transpose(1, 2).reshape(n, length, width))
-        return x + self.narrow(functional.gelu(self.widen(self.norms[1](x)), approximate="tanh"))
+        x = x + self.dropout(self.project((self.dropout(scores) @ v).transpose(1, 2).reshape(n, length, width)))
+        return x + self.dropout(self.narrow(functional.gelu(self.widen(self.norms[1](x)), approximate="tanh")))
 
 
 class _Sums(nn.Module):
@@ -90,24 +91,30 @@ CASES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "gpt2 block": (_Block, (1, 1024, 768)),
     "gru": (lambda: nn.GRU(128, 256, 2, batch_first=True), (10, 256, 128)),
 }
-TRAINED = {"mlp": (256, 512), "gpt2 block": (1, 1024, 768)}
+TRAINED: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "mlp": (_mlp, (256, 512)),
+    "gpt2 block": (_Block, (1, 1024, 768)),
+    "gpt2 block with dropout": (lambda: _Block(dropout=0.1), (1, 1024, 768)),
+}
 
 
-def _timed(call: Callable[[], object], device: torch.device, n: int) -> float:
-    """The median in us."""
+def _timed(calls: dict[str, Callable[[], object]], device: torch.device, n: int) -> dict[str, float]:
+    """The medians in us, of calls in turns."""
     flushed = torch.empty(FLUSHED, dtype=torch.uint8, device=device)
     wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
     for _ in range(8):
-        call()
-    spent = []
+        for call in calls.values():
+            call()
+    spent: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(n):
-        flushed.zero_()
-        wait()
-        begin = time.perf_counter()
-        call()
-        wait()
-        spent.append(time.perf_counter() - begin)
-    return 1e6 * statistics.median(spent)
+        for name, call in calls.items():
+            flushed.zero_()
+            wait()
+            begin = time.perf_counter()
+            call()
+            wait()
+            spent[name].append(time.perf_counter() - begin)
+    return {name: 1e6 * statistics.median(each) for name, each in spent.items()}
 
 
 def _captured(model: nn.Module, x: Tensor) -> Callable[[], object]:
@@ -145,12 +152,13 @@ def forward(name: str, device: torch.device, n: int) -> str:
         calls["optimize"] = lambda: fast(x)
         if device.type == "cuda":
             calls["eager graph"] = _captured(copy.deepcopy(model), x)
-        times = {who: _timed(call, device, n) for who, call in calls.items()}
+        times = _timed(calls, device, n)
     return _row(name, times, f"; optimised in {took:.1f} s") + f"\n{fast.report}"
 
 
 def training(name: str, device: torch.device, n: int) -> str:
-    model, x = CASES[name][0]().to(device), torch.randn(TRAINED[name], device=device)
+    make, shape = TRAINED[name]
+    model, x = make().to(device), torch.randn(shape, device=device)
     runs = {
         "eager": copy.deepcopy(model),
         "compile": torch.compile(copy.deepcopy(model)),
@@ -158,11 +166,12 @@ def training(name: str, device: torch.device, n: int) -> str:
     }
 
     def step(of: nn.Module) -> list[Tensor]:
+        torch.manual_seed(0)  # for dropout
         of.zero_grad(set_to_none=True)
         of(x).square().mean().backward()
         return [param.grad for param in of.parameters() if param.grad is not None]
 
-    times = {who: _timed(lambda of=of: step(of), device, n) for who, of in runs.items()}  # type: ignore[misc]
+    times = _timed({who: functools.partial(step, of) for who, of in runs.items()}, device, n)
     pairs = zip(step(runs["eager"]), step(runs["quern"]))
     worst = max(float((a - b).abs().max() / a.abs().max().clamp(min=1e-9)) for a, b in pairs)
     return _row(f"{name}, a training step", times, f"; gradients differ by {worst:.2g} of the largest")
@@ -171,18 +180,20 @@ def training(name: str, device: torch.device, n: int) -> str:
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m quern.bench optimize", description=__doc__)
     parser.add_argument("--device", help="cpu, cuda or cuda:N; a GPU if there is one unless given")
-    parser.add_argument("--only", metavar="NAME", help=f"one of {', '.join(CASES)}; all unless given")
+    parser.add_argument("--only", metavar="NAME", help="of one model; all unless given")
     parser.add_argument("--calls", type=int, default=50, metavar="N", help="timed calls of each; 50 unless given")
     words = parser.parse_args(argv)
-    if words.only is not None and words.only not in CASES:
-        parser.error(f"there is no model {words.only!r}; there are {', '.join(CASES)}")
+    names = [*dict.fromkeys([*CASES, *TRAINED])]
+    if words.only not in (None, *names):
+        parser.error(f"there is no model {words.only!r}; there are {', '.join(names)}")
     if words.calls < 1:
         parser.error("--calls must be 1 or more")
     device = torch.device(words.device or ("cuda" if torch.cuda.is_available() else "cpu"))
     torch.manual_seed(0)
     optimize.register()
-    for name in [words.only] if words.only else CASES:
-        print(forward(name, device, words.calls), flush=True)
+    for name in CASES:
+        if words.only in (None, name):
+            print(forward(name, device, words.calls), flush=True)
     for name in TRAINED:
         if words.only in (None, name):
             print(training(name, device, words.calls), flush=True)

@@ -36,7 +36,7 @@ class Region:
         self.replay: Replay | None = None
         self.addresses: list[int] = []
         self.repeats = 0
-        self.graphable = graph.device == "cuda" and not graph.random
+        self.graphable = graph.device == "cuda" and graph.replayable
 
     def __call__(self, values: list):
         values, given = list(values), values
@@ -173,7 +173,7 @@ class Region:
             if not set(updated) <= set(fixed):  # a graph would write into a copy
                 self.graphable = False
                 return self.run(*values)
-            self.replay = Replay(self.run, values[0].device, [values[k] for k in updated], fixed)
+            self.replay = Replay(self.run, values[0].device, [values[k] for k in updated], fixed, self.graph.random)
         try:
             names = list(self.graph.inputs)
             self.replay.updated = [values[names.index(name)] for name, _ in self.graph.updates]

@@ -82,6 +82,7 @@ class Graph:
     updates: list[tuple[str, Ref]] = field(default_factory=list)  # an input (a buffer), and its value after the call
     device: str = "cpu"
     convolutions: str = ""  # "tf32": the planner may write kernels of them
+    replayable: bool = True  # a CUDA graph of it draws at each replay the random numbers that its ops would
 
     @property
     def random(self) -> bool:
@@ -196,6 +197,7 @@ def from_fx(module: torch.fx.GraphModule, device: str) -> Graph:
             graph.updates.append((values[node.args[0]].name, values[node]))
         elif str(node.target) not in _NOTHING:
             graph.nodes.append(_node(node, value, values, taken))
+            graph.replayable &= _replays(node)
             values[node] = Ref(graph.nodes[-1].name)
     drop_unused(graph)
     return graph
@@ -206,9 +208,24 @@ def _draws(node: torch.fx.Node) -> bool:
     that do not train."""
     if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
         return False
-    given = {argument.name: argument.default_value for argument in node.target._schema.arguments}
-    given |= {**dict(zip(given, node.args)), **node.kwargs}
+    given = _given(node)
     return given.get("train") is not False and given.get("dropout", given.get("dropout_p")) != 0
+
+
+def _given(node: torch.fx.Node) -> dict:
+    """Its arguments by name, defaults too."""
+    given = {argument.name: argument.default_value for argument in node.target._schema.arguments}  # type: ignore[union-attr]
+    return {**given, **dict(zip(given, node.args)), **node.kwargs}
+
+
+def _replays(node: torch.fx.Node) -> bool:
+    """Attention with dropout, forward and backward, keeps its seed on the host outside of a CUDA graph and on the GPU
+    within; recurrent nets keep a state of cuDNN's. What a processor draws would be drawn once."""
+    given = _given(node)
+    if given.get("dropout", given.get("dropout_p")) not in (None, 0):
+        return False
+    made = node.meta["val"] if isinstance(node.meta["val"], (list, tuple)) else [node.meta["val"]]
+    return not _draws(node) or all(one is None or one.device.type == "cuda" for one in made)
 
 
 def _is_input(graph: Graph, value) -> bool:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A plan in CUDA graphs: one launch a call. Inputs are copied into memory of the graph's own, but for those that
-are known to stay where they are; outputs are the graph's
-memory and are handed out without a copy. A graph whose outputs the caller still holds is not run again: another one is
-captured, and beyond MOST of them the plan runs without a graph. So no output ever changes under its holder."""
+are known to stay where they are; outputs are the graph's memory and are handed out without a copy. A graph whose
+outputs the caller still holds is not run again: another one is captured, and beyond MOST of them the plan runs without
+a graph. So no output ever changes under its holder."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ class _Instance:
 
 class Replay:
     """Calls `plan(*values)` by graphs. plan: returns a list. updated: tensors that the plan itself changes, which the
-    runs before a capture must not. fixed: the places of values that are read where they are, not copied."""
+    runs before a capture must not. fixed: the places of values that are read where they are, not copied. random: it
+    draws random numbers on the GPU, each replay those that a run would."""
 
     def __init__(
         self,
@@ -53,8 +54,10 @@ class Replay:
         device: torch.device,
         updated: Sequence[torch.Tensor],
         fixed: Sequence[int] = (),
+        random: bool = False,
     ) -> None:
         self.plan, self.device, self.updated, self.fixed = plan, device, updated, frozenset(fixed)
+        self.random = random
         self.instances: list[_Instance] = []
         self.pool = torch.cuda.graph_pool_handle()
         self.lock = threading.Lock()
@@ -103,6 +106,7 @@ class Replay:
         }
         inputs = [copied.get(k, x) for k, x in enumerate(values)]
         kept = [tensor.clone() for tensor in self.updated]
+        state = torch.cuda.get_rng_state(self.device) if self.random else None
         current, side = torch.cuda.current_stream(self.device), torch.cuda.Stream(self.device)
         side.wait_stream(current)
         graph = torch.cuda.CUDAGraph()
@@ -116,5 +120,7 @@ class Replay:
             outputs = self.plan(*inputs)
         for tensor, was in zip(self.updated, kept):
             tensor.copy_(was)
+        if state is not None:
+            torch.cuda.set_rng_state(state, self.device)
         torch.cuda.synchronize(self.device)
         return _Instance(copied, {k: values[k].data_ptr() for k in self.fixed}, graph, outputs)
