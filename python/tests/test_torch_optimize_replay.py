@@ -21,7 +21,8 @@ class Player:
     """What CUDA's graphs do, by running the captured function again into the same memory."""
 
     def __init__(self, monkeypatch):
-        self.captures = self.replays = self.plain = 0
+        self.captures = self.replays = self.runs = 0
+        self.copied = []  # places, of the last replay
         self.capturing = False
         stream = types.SimpleNamespace(cuda_stream=5, wait_stream=lambda other: None)
         player = self
@@ -55,15 +56,25 @@ class Player:
 
         monkeypatch.setattr(_replay._Instance, "__init__", init)
 
-    def made(self, plan, fixed=(), updated=()):
-        """A Replay of a plan; values at fixed places are read where they are."""
+    @property
+    def plain(self):
+        """Calls without a graph."""
+        return self.runs - self.captures * (_replay.WARMUPS + 1)
+
+    def made(self, plan, updated=(), **words):
+        """A Replay of a plan."""
         self.values = []
 
         def inputs(copied):
+            self.copied = list(copied)
             return [copied.get(k, value) for k, value in enumerate(self.values)]
 
+        def run(*values):
+            self.runs += 1
+            return plan(*values)
+
         self.plan, self.inputs = plan, inputs
-        replay = _replay.Replay(plan, torch.device("cpu"), updated, fixed)
+        replay = _replay.Replay(run, torch.device("cpu"), updated, **words)
 
         def call(*values):
             self.values = values
@@ -96,16 +107,47 @@ def test_a_loop_that_drops_its_outputs_needs_two_graphs(player):
     assert float(view[0]) == 14 and float(z[1][0]) == 4
 
 
-def test_inputs_are_copied_and_fixed_ones_are_not(player):
-    call = player.made(lambda w, x: [w * x], fixed=[0])
-    w = torch.full((3,), 2.0)
-    for k in range(3):
-        assert float(call(w, torch.full((3,), float(k)))[0][0]) == 2 * k
-        w.add_(0)
-    captures = player.captures
-    other = torch.full((3,), 5.0)
-    assert float(call(other, torch.ones(3))[0][0]) == 5
-    assert player.captures == captures + 1  # of other addresses
+def test_values_that_stay_where_they_are_are_not_copied(player):
+    """The first graph copies both; one that reads w where it is comes after a few calls, and reads its new numbers."""
+    call = player.made(lambda w, x: [w * x])
+    w, kept = torch.full((3,), 2.0), []
+    for k in range(8):
+        kept.append(x := torch.full((3,), float(k)))  # so that the next one is elsewhere
+        w.add_(1)
+        assert float(call(w, x)[0][0]) == (3 + k) * k
+        assert player.captures == (1 if k < _replay.STEADY else 2)
+        assert len(player.copied) == (2 if k < _replay.STEADY else 1)
+    assert float(call(torch.full((3,), 5.0), kept[1])[0][0]) == 5  # by the first graph
+    assert player.captures == 2 and len(player.copied) == 2
+
+
+def test_a_caller_whose_values_move_from_time_to_time_captures_no_more(player):
+    call = player.made(lambda x: [x * 2])
+    kept = [torch.full((3,), float(k)) for k in range(30)]
+    for x in kept:
+        for _ in range(_replay.STEADY + 1):
+            assert float(call(x)[0][0]) == 2 * float(x[0])
+    assert player.captures == _replay.MOST_CAPTURES and player.plain == 0
+
+
+def test_without_copies_the_plan_runs_until_it_is_known_what_stays(player):
+    call = player.made(lambda w, x: [w * x], copies=False)
+    w, kept = torch.full((3,), 2.0), [torch.full((3,), float(k)) for k in range(6)]
+    assert [float(call(w, x)[0][0]) for x in kept] == [0, 2, 4, 6, 8, 10]
+    assert player.replays == 6 - _replay.STEADY and player.captures == 1 and len(player.copied) == 1
+
+
+def test_what_a_plan_changes_is_never_a_copy(player):
+    def plan(counter, x):
+        counter.add_(1)
+        return [x + counter]
+
+    counter = torch.zeros(3)
+    call = player.made(plan, updated=[counter], copies=False, changed=[0])
+    kept = [torch.full((3,), float(k)) for k in range(6)]
+    assert [float(call(counter, x)[0][0]) for x in kept] == [1, 3, 5, 7, 9, 11] and player.replays
+    other = torch.zeros(3)
+    assert float(call(other, kept[1])[0][0]) == 2 and float(other[0]) == 1 and float(counter[0]) == 6
 
 
 def test_runs_before_a_capture_change_nothing(player):
@@ -132,7 +174,7 @@ def test_no_memory_for_another_graph_is_no_failure(player, monkeypatch):
     call = player.made(lambda x: [x * 2])
     first = call(torch.ones(2))
 
-    def fail(self, values):
+    def fail(self, values, fixed):
         raise torch.OutOfMemoryError("no memory")
 
     monkeypatch.setattr(_replay.Replay, "_capture", fail)
@@ -162,7 +204,12 @@ def test_on_a_gpu():
         held = [fast(x * k) for k in range(6)]
         for k, y in enumerate(held):
             assert torch.allclose(y, model(x * k), atol=1e-5)
-        assert len(fast.replay.instances) == _replay.MOST
+        assert _replay.MOST <= len(fast.replay.instances) <= 2 * _replay.MOST
+        del held, y
+        for k in range(2 * _replay.STEADY):
+            x.add_(1)
+            assert torch.allclose(fast(x), model(x), atol=1e-5)
+        assert any(list(one.fixed.values()) == [x.data_ptr()] for one in fast.replay.instances)
         model.parts[0].weight.add_(1)
         assert torch.allclose(fast(x), model(x), atol=1e-5)
         model.parts[0].weight = torch.nn.Parameter(torch.randn(64, 64, device="cuda"))

@@ -20,7 +20,6 @@ from ._replay import Replay
 _log = logging.getLogger("quern.optimize")
 SECONDS = 0.2  # of the timing of a graph's alternatives
 LOOSE = ("bf16x3",)  # no float64 is at hand here that could show it to be as exact as the graph
-STEADY = 3  # calls after which inputs that stay where they are count as fixed
 
 
 class Region:
@@ -34,8 +33,8 @@ class Region:
         self.run: Callable[..., list] | None = None
         self.chosen = ""
         self.replay: Replay | None = None
-        self.addresses: list[int] = []
-        self.repeats = 0
+        updated = {name for name, _ in graph.updates}
+        self.changed = [k for k, name in enumerate(graph.inputs) if name in updated]
         self.graphable = graph.device == "cuda" and graph.replayable
 
     def __call__(self, values: list):
@@ -115,15 +114,13 @@ class Region:
         """start: so that each draws the same random numbers."""
         from ..kernelbench import _compare
 
-        names = list(self.graph.inputs)
-        updated = {names.index(name) for name, _ in self.graph.updates}
-        copies = [value.clone() if k in updated else value for k, value in enumerate(values)]
+        copies = [value.clone() if k in self.changed else value for k, value in enumerate(values)]
 
         def fresh(function: Callable) -> list:
-            for k in updated:
+            for k in self.changed:
                 copies[k].copy_(values[k])
             start()
-            return [*function(*copies), *(copies[k].clone() for k in sorted(updated))]
+            return [*function(*copies), *(copies[k].clone() for k in self.changed)]
 
         def wrong(function: Callable, want: list, double: Callable[[], list[torch.Tensor]]) -> str:
             try:
@@ -160,23 +157,12 @@ class Region:
     # ---- CUDA graphs ----
     def _replayed(self, values: list) -> list:
         assert self.run is not None
-        addresses = [value.data_ptr() for value in values]
         if self.replay is None:
-            if len(addresses) == len(self.addresses):
-                self.repeats += 1
-            self.addresses, before = addresses, self.addresses
-            if self.repeats < STEADY:
-                return self.run(*values)
-            fixed = [k for k, (a, b) in enumerate(zip(addresses, before)) if a == b]
-            names = list(self.graph.inputs)
-            updated = [names.index(name) for name, _ in self.graph.updates]
-            if not set(updated) <= set(fixed):  # a graph would write into a copy
-                self.graphable = False
-                return self.run(*values)
-            self.replay = Replay(self.run, values[0].device, [values[k] for k in updated], fixed, self.graph.random)
+            self.replay = Replay(
+                self.run, values[0].device, random=self.graph.random, copies=False, changed=self.changed
+            )
+        self.replay.updated = [values[k] for k in self.changed]
         try:
-            names = list(self.graph.inputs)
-            self.replay.updated = [values[names.index(name)] for name, _ in self.graph.updates]
             return self.replay(values)
         except RuntimeError as error:
             if self.replay.instances:
