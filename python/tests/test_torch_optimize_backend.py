@@ -218,7 +218,7 @@ def test_a_cuda_graph_draws_the_numbers_that_calls_would(attends):
     for a, b in zip(*found):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
     forward, backward = _backend.regions
-    assert forward.graph.random and not backward.graph.random
+    assert forward.graph.random and [r.graph.replayable for r in (forward, backward)] == [not attends] * 2
     assert all((region.replay is None) == attends for region in _backend.regions), [r.why for r in _backend.regions]
     assert all(region.replay.instances for region in _backend.regions if not attends)
 
