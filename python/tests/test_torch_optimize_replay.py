@@ -206,7 +206,7 @@ def test_on_a_gpu():
             assert torch.allclose(y, model(x * k), atol=1e-5)
         assert _replay.MOST <= len(fast.replay.instances) <= 2 * _replay.MOST
         del held, y
-        for k in range(2 * _replay.STEADY):
+        for _ in range(2 * _replay.STEADY):
             x.add_(1)
             assert torch.allclose(fast(x), model(x), atol=1e-5)
         assert any(list(one.fixed.values()) == [x.data_ptr()] for one in fast.replay.instances)
