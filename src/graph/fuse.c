@@ -278,7 +278,7 @@ static bool domains_fit(const qn_fusion *f, const qn_fused *a, const qn_fused *b
 }
 
 /* Roots of both, each behind what it reads: kernels' numbers grow with the order in which roots were found. */
-static bool join(const qn_fusion *f, const qn_fused *a, const qn_fused *b, qn_fused *both)
+static bool join(const qn_fused *a, const qn_fused *b, qn_fused *both)
 {
   if (a->n + b->n > QN_FUSED_ROOTS || a->era != b->era) return false;
   *both = *a;
@@ -286,7 +286,6 @@ static bool join(const qn_fusion *f, const qn_fused *a, const qn_fused *b, qn_fu
   both->n = a->n + b->n;
   both->rows = a->rows >= 0 ? a->rows : b->rows;
   for (int k = 0; k < both->n; k++) both->stored[k] = true;
-  (void)f;
   return true;
 }
 
@@ -295,7 +294,7 @@ static bool try_join(qn_fusion *f, int a, int b, bool *seen)
   qn_fused both;
   qn_body body;
   if (a == b || !f->kernel[a].n || !f->kernel[b].n) return false;
-  if (!domains_fit(f, &f->kernel[a], &f->kernel[b]) || !join(f, &f->kernel[a], &f->kernel[b], &both)) return false;
+  if (!domains_fit(f, &f->kernel[a], &f->kernel[b]) || !join(&f->kernel[a], &f->kernel[b], &both)) return false;
   if (depends_by_others(f, b, a, seen) || depends_by_others(f, a, b, seen)) return false;
   if (qn_body_write(f->graph, f->is_root, &both, &body)) return false;
   const bool fits = !body.unfit && body.n_inputs + both.n <= QN_KERNEL_MAX_TENSORS;

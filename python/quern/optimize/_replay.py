@@ -87,7 +87,7 @@ class Replay:
         return self.plan(*values)
 
     def _steady(self, addresses: list[int]) -> dict[int, int]:
-        """The values that are expected to stay where they are."""
+        """Counts the call, and says which values are expected to stay where they are."""
         if len(addresses) != len(self.last):
             self.same = [0] * len(addresses)
         else:
