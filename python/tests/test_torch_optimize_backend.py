@@ -5,6 +5,7 @@ shapes, against eager mode."""
 import copy
 import pathlib
 import re
+import types
 
 import pytest
 
@@ -13,7 +14,7 @@ if not hasattr(torch.export, "default_decompositions"):
     pytest.skip("before torch 2.6 models cannot be captured", allow_module_level=True)
 
 import quern.optimize  # noqa: E402
-from quern.optimize import _backend, _program  # noqa: E402
+from quern.optimize import _backend, _graph, _program  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 from torch.utils import _pytree as pytree  # noqa: E402
 from torch_optimize_models import MODELS, attention, conv_net, gru, mlp, randn  # noqa: E402
@@ -224,16 +225,18 @@ def test_a_cuda_graph_draws_the_numbers_that_calls_would(attends):
 
 
 def test_what_a_cuda_graph_would_freeze_is_known():
-    """Random numbers of the processor, and attention whose seed lies on the host."""
-    q = randn(2, 4, 6, 8).requires_grad_()
-    made = torch.compile(lambda q, p: F.scaled_dot_product_attention(q, q, q, dropout_p=p), backend="quern")
-    for p, replayable in ((0.0, True), (0.25, False)):
-        torch._dynamo.reset()
-        _backend.regions.clear()
-        made(q, p).sum().backward()
-        assert _backend.regions[0].graph.replayable == replayable
-    _backend.regions.clear()
-    torch.compile(lambda q: q.detach() + torch.rand(8), backend="quern")(q)
+    """Random numbers of the processor, and attention whose seed lies on the host, forward and backward."""
+
+    def replays(op, device, **given):
+        node = types.SimpleNamespace(target=op.default, args=(), kwargs=given)
+        node.meta = {"val": [types.SimpleNamespace(device=torch.device(device))]}
+        return _graph._replays(node)
+
+    aten = torch.ops.aten
+    for op in (aten._scaled_dot_product_efficient_attention, aten._scaled_dot_product_efficient_attention_backward):
+        assert replays(op, "cuda", dropout_p=0.0) and not replays(op, "cuda", dropout_p=0.25)
+    assert replays(aten.native_dropout, "cuda") and replays(aten.relu, "cpu") and not replays(aten.rand, "cpu")
+    torch.compile(lambda x: x + torch.rand(8), backend="quern")(randn(8))
     assert not _backend.regions[0].graph.replayable
 
 
