@@ -118,6 +118,23 @@ typedef struct qn_fast_body {
  * the bytes of its workspace. */
 QN_API qn_status qn_fast_body_create(const qn_fast_body *source, void **call, void **learn);
 
+/* The same of a plan in the place of a module's forward. arguments: a tuple, those of the call that was made; of its
+ * tensors alone their kind is remembered. parts: what the function is given at each call before the arguments, a tuple
+ * of tuples, functions and objects:
+ *  0 the arguments' values (of a tensor, anything)
+ *  1 a table and a key of each of the module's tensors, and 2 its address
+ *  3 numbers of those among them that constants were made from, and 4 their versions
+ *  5 modules, and 6 whether each is in training
+ *  7 functions of no arguments, and 8 their answers
+ *  9 numbers of the arguments that the plan takes, and 10 the plan, a function of them that returns a list
+ * 11 None, or graphs that run in the plan's place: (a function of no arguments, its outputs, the numbers of their
+ *    storages, how many hold each of them when nobody else does, the addresses of what the plan takes)
+ * 12 an object with the `handle` of the stream of their last replay, and 13 their lock
+ * 14 a function of a storage's number: how many hold it; 15 one of a tensor: another one of its memory
+ * 16 a function of the list of outputs, or None for the first of them
+ * QN_UNSUPPORTED: an argument is a tensor that cannot be read here. */
+QN_API qn_status qn_fast_plan_create(void *parts, void *arguments, void **callable);
+
 #ifdef __cplusplus
 }
 #endif

@@ -6,6 +6,7 @@ NotImplemented to whatever is out of the ordinary, and the longer way has the se
 from __future__ import annotations
 
 import ctypes
+import functools
 import sys
 from collections.abc import Callable, Iterable, Sequence
 
@@ -77,6 +78,7 @@ declare(
         "qn_torch_bind": (_abi.STATUS, [ctypes.c_void_p]),
         "qn_fast_body_create": (_abi.STATUS, [ctypes.c_void_p, *[ctypes.POINTER(ctypes.py_object)] * 2]),
         "qn_torch_state_create": (_abi.STATUS, [ctypes.POINTER(ctypes.py_object)]),
+        "qn_fast_plan_create": (_abi.STATUS, [ctypes.py_object, ctypes.py_object, ctypes.POINTER(ctypes.py_object)]),
         "qn_fast_create": (_abi.STATUS, [ctypes.c_void_p, ctypes.POINTER(ctypes.py_object)]),
     },
 )
@@ -269,3 +271,15 @@ def body(kernel: ctypes.c_void_p, n_inputs: int, n_outputs: int) -> tuple[Callab
     except ValueError:  # too many arrays, or another interpreter
         return _none, _none
     return call.value, learn.value
+
+
+def plan(parts: tuple, arguments: tuple) -> Callable | None:
+    """The fast call of a plan for calls like that of these arguments, a function of them; None: they have none. parts:
+    as in quern/objects.h; who holds the function holds them."""
+    bind()
+    function = ctypes.py_object()
+    try:
+        pylib.qn_fast_plan_create(parts, arguments, ctypes.byref(function))
+    except (ValueError, RuntimeError):
+        return None
+    return functools.partial(function.value, parts)

@@ -24,7 +24,7 @@ class Player:
         self.captures = self.replays = self.runs = 0
         self.copied = []  # places, of the last replay
         self.capturing = False
-        stream = types.SimpleNamespace(cuda_stream=5, wait_stream=lambda other: None)
+        stream = types.SimpleNamespace(cuda_stream=0, wait_stream=lambda other: None)
         player = self
 
         class Graph:
@@ -210,6 +210,19 @@ def test_on_a_gpu():
             x.add_(1)
             assert torch.allclose(fast(x), model(x), atol=1e-5)
         assert any(list(one.fixed.values()) == [x.data_ptr()] for one in fast.replay.instances)
+        for _ in range(2):
+            y = fast(x)  # the one before is held until here: a second graph
+        for _ in range(4):
+            x.add_(1)
+            y = fast.again(x)  # all in one entry into C
+            assert y is not NotImplemented and torch.allclose(y, model(x), atol=1e-5)
+        assert fast.again(x.clone()) is NotImplemented
+        with torch.cuda.stream(torch.cuda.Stream()):
+            assert fast.again(x) is NotImplemented
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            assert fast.again(x) is NotImplemented
+        del y
         model.parts[0].weight.add_(1)
         assert torch.allclose(fast(x), model(x), atol=1e-5)
         model.parts[0].weight = torch.nn.Parameter(torch.randn(64, 64, device="cuda"))

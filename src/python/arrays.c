@@ -112,13 +112,19 @@ static int take_tuple(qn_object *tuple, int64_t *numbers)
   return n >= 0 && n <= QN_MAX_NDIM && !qn_py.PyErr_Occurred() ? (int)n : -1;
 }
 
+static bool ask_address(qn_object *object, void **address)
+{
+  qn_object *found = ask(object, qn_py.word.data_ptr);
+  if (!found) return false;
+  *address = qn_py.PyLong_AsVoidPtr(found);
+  qn_py.Py_DecRef(found);
+  return true;
+}
+
 static bool read_by_methods(qn_object *object, qn_py_array *array)
 {
   qn_tensor *t = &array->tensor;
-  qn_object *address = ask(object, qn_py.word.data_ptr);
-  if (!address) return false;
-  t->data = qn_py.PyLong_AsVoidPtr(address);
-  qn_py.Py_DecRef(address);
+  if (!ask_address(object, &t->data)) return false;
   qn_object *dtype = get(object, qn_py.word.dtype);
   if (!dtype) return false;
   t->dtype = code_of(torch->dtypes, dtype);
@@ -158,6 +164,15 @@ static bool read_torch(qn_object *object, qn_py_array *array)
   return true;
 }
 
+bool qn_torch_address(qn_object *tensor, void **address)
+{
+  qn_dl_tensor found;
+  if (!torch->table) return ask_address(tensor, address);
+  if (((const qn_dl_table *)torch->table)->read(tensor, &found)) return false;
+  *address = (char *)found.data + found.byte_offset;
+  return true;
+}
+
 /* Does it answer with something that is not 0 or False? One that fails does. */
 static bool is_active(qn_object *answer)
 {
@@ -178,13 +193,20 @@ static bool has_tangents(void)
 
 static qn_object *call(qn_object *function) { return qn_py.PyObject_CallFunctionObjArgs(function, NULL); }
 
+bool qn_torch_is_free(bool *may_record)
+{
+  if (!torch) return false;
+  for (int k = 0; k < QN_PYTHON_GUARDS && torch->guards[k]; k++)
+    if (is_active(call(torch->guards[k]))) return false;
+  if (has_tangents()) return false;
+  *may_record = is_active(call(torch->is_grad_enabled));
+  return true;
+}
+
 qn_torch_state qn_torch_look(qn_object *const *tensors, size_t n)
 {
-  bool records = false;
-  for (int k = 0; k < QN_PYTHON_GUARDS && torch->guards[k]; k++)
-    if (is_active(call(torch->guards[k]))) return QN_TORCH_OTHER;
-  if (has_tangents()) return QN_TORCH_OTHER;
-  const bool may_record = is_active(call(torch->is_grad_enabled));
+  bool records = false, may_record;
+  if (!qn_torch_is_free(&may_record)) return QN_TORCH_OTHER;
   for (size_t k = 0; k < n; k++) {
     if (!tensors[k]) continue;
     if (is_active(qn_py.PyObject_CallFunctionObjArgs(torch->is_neg, tensors[k], NULL))) return QN_TORCH_OTHER;

@@ -28,9 +28,12 @@ qn_object *qn_sequence_item(qn_object *object, ptrdiff_t at);
 qn_dtype qn_dtype_of_object(const qn_object *object);
 /* False: it is none that can be read here. */
 bool qn_array_read(qn_framework framework, qn_object *object, qn_py_array *array);
+/* Where a tensor of PyTorch's is; false with a Python exception set. */
+bool qn_torch_address(qn_object *tensor, void **address);
 /* What stands between a call and these tensors (NULL among them is none): a mode, a transform, tracing, forward-mode
  * tangents, a view that negates; or nothing but autograd, which would record the call; or nothing. */
 typedef enum qn_torch_state { QN_TORCH_PLAIN, QN_TORCH_RECORDS, QN_TORCH_OTHER } qn_torch_state;
+bool qn_torch_is_free(bool *may_record); /* none of them but autograd; may_record: it does where a tensor asks for it */
 qn_torch_state qn_torch_look(qn_object *const *tensors, size_t n);
 /* A row-major array of that shape, of the other's framework, type and device; NULL with a Python exception set. */
 qn_object *qn_array_new(qn_framework framework, qn_object *like, const qn_py_array *seen, int ndim,

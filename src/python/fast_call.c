@@ -476,11 +476,5 @@ qn_status qn_fast_create(const qn_fast_source *source, void **callable)
                       source->op->n_tensors + source->n_words + 1};
   if (source->n_words) memcpy(made->words, source->words, source->n_words * sizeof *source->words);
   qn_try(qn_op_defaults(source->op, made->defaults, source->op->params_bytes));
-  qn_object *capsule = qn_py.PyCapsule_New(made, NULL, end);
-  *callable = capsule ? qn_py.PyCFunction_NewEx(&method, capsule, NULL) : NULL;
-  if (capsule)
-    qn_py.Py_DecRef(capsule);
-  else
-    qn_release(made);
-  return *callable ? QN_OK : qn_fail(QN_NO_MEMORY, "python: there is no memory for a function");
+  return qn_python_function(&method, made, end, callable);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* python.c - finds the interpreter's functions and objects by their names. */
 #include "python/python.h"
-#include "core/status.h"
+#include "core/core.h"
 #include <dlfcn.h>
 #include <string.h>
 
@@ -30,4 +30,15 @@ qn_status qn_python_find(void)
   QN_PYTHON_NAMES(X)
 #undef X
   return QN_OK;
+}
+
+qn_status qn_python_function(qn_method *method, void *data, void (*end)(qn_object *capsule), void **callable)
+{
+  qn_object *capsule = qn_py.PyCapsule_New(data, NULL, end);
+  *callable = capsule ? qn_py.PyCFunction_NewEx(method, capsule, NULL) : NULL;
+  if (capsule)
+    qn_py.Py_DecRef(capsule);
+  else
+    qn_release(data);
+  return *callable ? QN_OK : qn_fail(QN_NO_MEMORY, "python: there is no memory for a function");
 }

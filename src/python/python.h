@@ -15,7 +15,9 @@ typedef struct qn_object qn_object; /* any Python object */
   X(void, PyErr_Clear, (void))                                                                                         \
   X(qn_object *, PyObject_Type, (qn_object *))                                                                         \
   X(qn_object *, PyObject_GetAttr, (qn_object *, qn_object *))                                                         \
+  X(qn_object *, PyObject_GetItem, (qn_object *, qn_object *))                                                         \
   X(int, PyObject_IsTrue, (qn_object *))                                                                               \
+  X(int, PyObject_RichCompareBool, (qn_object *, qn_object *, int))                                                    \
   X(qn_object *, PyObject_CallObject, (qn_object *, qn_object *))                                                      \
   X(qn_object *, PyObject_CallFunctionObjArgs, (qn_object *, ...))                                                     \
   X(qn_object *, PyObject_CallMethodObjArgs, (qn_object *, qn_object *, ...))                                          \
@@ -56,17 +58,22 @@ typedef struct qn_object qn_object; /* any Python object */
 
 /* Attributes that are asked for, as Python's strings. */
 #define QN_PYTHON_NAMES(X)                                                                                             \
+  X(acquire)                                                                                                           \
   X(address)                                                                                                           \
   X(data_ptr)                                                                                                          \
   X(dtype)                                                                                                             \
   X(get_device)                                                                                                        \
+  X(handle)                                                                                                            \
   X(is_cpu)                                                                                                            \
   X(is_cuda)                                                                                                           \
   X(new_empty)                                                                                                         \
+  X(release)                                                                                                           \
   X(requires_grad)                                                                                                     \
   X(shape)                                                                                                             \
   X(stride)                                                                                                            \
-  X(_current_level)
+  X(training)                                                                                                          \
+  X(_current_level)                                                                                                    \
+  X(_version)
 
 /* PyMethodDef, of a function that takes its arguments as an array. */
 typedef struct qn_method {
@@ -94,6 +101,10 @@ extern qn_python qn_py;
 
 /* Fills qn_py, once. A name that this process has not is refused. */
 qn_status qn_python_find(void);
+
+/* callable: a new reference to a function whose `self` is a capsule of `data`, which `end` releases with it; where
+ * there is no memory for it, at once. */
+qn_status qn_python_function(qn_method *method, void *data, void (*end)(qn_object *capsule), void **callable);
 
 /* The exact type; borrowed, which is enough for a comparison with a type that somebody holds. */
 static inline qn_object *qn_type_of(qn_object *object)

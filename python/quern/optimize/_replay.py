@@ -67,6 +67,7 @@ class Replay:
         self.pool = torch.cuda.graph_pool_handle()
         self.lock = threading.Lock()
         self.stream: torch.cuda.Stream | None = None  # of the last replay
+        self.handle = 0  # of this stream
         self.left, self.calls = MOST_CAPTURES, 0
         self.last: list[int] = []  # addresses
         self.same: list[int] = []  # by place: calls before this one in which the value was where it is now
@@ -85,6 +86,14 @@ class Replay:
             if found is not None:
                 return found.run(values)
         return self.plan(*values)
+
+    def graphs(self) -> tuple:
+        """Those that read all values where they are, as quern/objects.h wants them."""
+        return tuple(
+            (one.graph.replay, tuple(one.outputs), *zip(*one.holders), tuple(one.fixed[k] for k in sorted(one.fixed)))
+            for one in self.instances
+            if not one.places
+        )
 
     def _steady(self, addresses: list[int]) -> dict[int, int]:
         """Counts the call, and says which values are expected to stay where they are."""
@@ -125,7 +134,7 @@ class Replay:
         if self.stream is None or current.cuda_stream != self.stream.cuda_stream:
             if self.stream is not None:
                 current.wait_stream(self.stream)
-            self.stream = current
+            self.stream, self.handle = current, current.cuda_stream
 
     def _capture(self, values: Sequence, fixed: dict[int, int]) -> _Instance:
         copied = {

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch.utils import _pytree as pytree
 
+from .. import _fast
 from ._memory import Memory as Memory
 from ._replay import Replay
 
@@ -18,27 +19,37 @@ _KINDS = (torch.Tensor, torch.nn.Parameter)
 _MODES = ("Dropout", "BatchNorm", "InstanceNorm", "RNN", "LSTM", "GRU", "RReLU", "Attention", "Transformer")
 
 
+def _switches(cuda: bool) -> list[Callable[[], object]]:
+    kind = "cuda" if cuda else "cpu"
+    return [
+        functools.partial(torch.is_autocast_enabled, kind),
+        functools.partial(torch.get_autocast_dtype, kind),
+        torch.get_default_dtype,
+        torch._C._get_deterministic_algorithms,
+        *((torch._C._get_cublas_allow_tf32, torch._C._get_cudnn_allow_tf32) if cuda else ()),
+    ]
+
+
+def plain() -> bool:
+    """No mode, transform or tracing stands between a call and its tensors."""
+    return (
+        torch._C._len_torch_dispatch_stack() == 0
+        and torch._C._functorch.peek_interpreter_stack() is None
+        and torch.autograd.forward_ad._current_level < 0
+        and not torch._C._is_tracing()
+    )
+
+
 def state(cuda: bool) -> tuple:
     """The switches of PyTorch that a plan depends on."""
-    kind = "cuda" if cuda else "cpu"
-    made = (
-        torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None,
-        torch._C._len_torch_dispatch_stack(),
-        torch._C._functorch.peek_interpreter_stack() is None
-        and torch.autograd.forward_ad._current_level < 0
-        and not torch._C._is_tracing(),
-        torch.get_default_dtype(),
-        torch._C._get_deterministic_algorithms(),
-    )
-    return (*made, *_tf32()) if cuda else made
-
-
-def _tf32() -> tuple:
+    switches = _switches(cuda)
+    enabled, dtype, default, deterministic = (switch() for switch in switches[:4])
+    made = (dtype if enabled else None, default, deterministic)
     try:
-        return torch._C._get_cublas_allow_tf32(), torch._C._get_cudnn_allow_tf32()
-    except RuntimeError:  # PyTorch 2.9's own switches were used, which these refuse to read
+        return (*made, *(switch() for switch in switches[4:]))
+    except RuntimeError:  # PyTorch 2.9's own switches were used, which TF32's older ones refuse to read
         cudnn = torch.backends.cudnn
-        return torch.backends.cuda.matmul.fp32_precision, cudnn.conv.fp32_precision, cudnn.rnn.fp32_precision
+        return (*made, torch.backends.cuda.matmul.fp32_precision, cudnn.conv.fp32_precision, cudnn.rnn.fp32_precision)
 
 
 def _matters(module: torch.nn.Module) -> bool:
@@ -145,9 +156,11 @@ class Fast:
         self.versions: list[int] = []
         self.given: list = []  # what the plan takes before the users' tensors
         self.replay: Replay | None = None
+        self.again: Callable | None = None  # all of a call that is like the last one, in C
+        self.seen: list | None = None  # what that was made for
 
-    def __getstate__(self) -> dict:
-        return {**self.__dict__, "replay": None, "addresses": None, "given": []}  # a copy makes its own
+    def __getstate__(self) -> dict:  # a copy makes its own
+        return {**self.__dict__, "replay": None, "addresses": None, "given": [], "again": None, "seen": None}
 
     def _tensors(self) -> list[torch.Tensor]:
         return [table[key] for table, key in self.slots]
@@ -158,6 +171,11 @@ class Fast:
 
     def results(self, args: tuple, kwargs: dict) -> tuple | None:
         """(the result,); None: the call is not of the plan's kind."""
+        again = self.again
+        if again is not None and not kwargs:
+            made = again(*args)
+            if made is not NotImplemented:
+                return (made,)
         if self.flat:
             if kwargs or len(args) != self.n:
                 return None
@@ -168,7 +186,7 @@ class Fast:
                 return None
         if self.states:
             leaves = [*leaves, *(table.get(key) for table, key in self.states)]
-        if not (self.same(*leaves) and state(self.cuda) == self.state and self._fits(leaves)):
+        if not (self.same(*leaves) and plain() and state(self.cuda) == self.state and self._fits(leaves)):
             return None
         try:
             tensors = self._tensors()
@@ -184,7 +202,52 @@ class Fast:
         outputs = self._direct(*values) if replay is None else replay(values)
         for table, key in reversed(self.states):
             table[key] = outputs.pop()
+        seen = self.given if replay is None else replay.instances
+        if self.seen is not seen:
+            self.seen, self.again = seen, self._again(args, replay)
         return (self._result(outputs),)
+
+    def _again(self, args: tuple, replay: Replay | None) -> Callable | None:
+        """A function of a call's arguments for calls like this one, which answers NotImplemented to others: looking at
+        a call here takes some ten microseconds. None: a plan whose inputs move, or whose calls are out of the ordinary,
+        has none."""
+        if not self.flat or self.states:
+            return None
+        graphs = None if replay is None else replay.graphs()
+        if graphs == ():
+            return None
+        switches = _switches(self.cuda)
+        if self.cuda:
+            switches.append(torch._C._cuda_isCurrentStreamCapturing)
+        try:
+            answers = tuple(switch() for switch in switches)
+        except RuntimeError:  # TF32's switches, see `state`
+            return None
+        run = self._direct if self.plan is None else functools.partial(self.plan, *self.given)
+        spec = self.out_spec
+        finish = (
+            None if spec is None or spec.is_leaf() else tuple if spec == flat_tuple(spec.num_leaves) else self._result
+        )
+        parts = (
+            tuple(self.leaves),
+            tuple(entry for slot in self.slots for entry in slot),
+            tuple(self.addresses or ()),
+            tuple(self.constants) if self.prepare else (),
+            tuple(self.versions),
+            tuple(self.modes),
+            tuple(self.training),
+            tuple(switches),
+            answers,
+            tuple(self.users),
+            run,
+            graphs,
+            replay,
+            None if replay is None else replay.lock,
+            torch._C._storage_Use_Count,
+            torch.Tensor.detach,
+            finish,
+        )
+        return _fast.plan(parts, args)
 
     def _fits(self, leaves: Sequence) -> bool:
         if [m.training for m in self.modes] != self.training:
@@ -201,7 +264,7 @@ class Fast:
 
     def _renew(self, tensors: list, addresses: list[int]) -> None:
         """Constants again from the parameters, and graphs of their addresses."""
-        self.replay = None
+        self.replay = self.again = self.seen = None
         with torch.inference_mode(False), torch.no_grad():
             versions, given = self._versions(tensors), [tensors[k] for k in self.passed]
             if self.prepare:
@@ -271,7 +334,8 @@ class Rebuilt:
         if (
             kwargs
             or len(args) + len(self.states) != len(self.example)
-            or state(self.device == "cuda")[:3] != (None, 0, True)
+            or not plain()
+            or state(self.device == "cuda")[0] is not None
         ):
             return False
         try:  # the first forward may move or replace them

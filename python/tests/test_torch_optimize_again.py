@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls of a plan that are like the one before, in one entry into C: they answer what the longer way answers, and leave
+every other call to it."""
+
+import contextlib
+
+import pytest
+
+torch = pytest.importorskip("torch")
+if not hasattr(torch.export, "default_decompositions"):
+    pytest.skip("before torch 2.6 models cannot be captured", allow_module_level=True)
+
+from quern.optimize import _replay, runtime  # noqa: E402
+from test_torch_optimize_replay import Player  # noqa: E402
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+from torch_optimize_models import of, randn  # noqa: E402
+
+
+class Case:
+    """A plan w * x * factor + twice, where `twice` is a constant made of w, in the place of a module."""
+
+    def __init__(self, several=False):
+        self.model = of(lambda a, x: x, torch.nn.Dropout())
+        self.model.w = torch.nn.Parameter(randn(4, 6))
+        self.model.eval()
+        self.x, self.runs = randn(4, 6), 0
+
+        def plan(w, twice, x):
+            self.runs += 1
+            made = [w * x * 0.5 + twice]
+            return [*made, x + 1] if several else made
+
+        spec = runtime.flat_tuple(2) if several else None
+        slots, modes = [(self.model._parameters, "w")], {"out_spec": spec, "graphed": False}
+        self.fast = runtime.Fast(
+            self.model, self.answer, plan, lambda w: [w * 2], slots, [0], [], [0], [0], (self.x, 0.5), {}, **modes
+        )
+
+    def answer(self, x, factor):
+        return self.model.w * x * factor + self.model.w * 2
+
+    def again(self, *args):
+        return self.fast.again(*(args or (self.x, 0.5)))
+
+
+@pytest.fixture
+def case():
+    made = Case()
+    with torch.no_grad():
+        made.fast(made.x, 0.5)
+        yield made
+
+
+def test_a_call_like_the_one_before_takes_the_short_way(case):
+    assert torch.equal(case.again(), case.answer(case.x, 0.5))
+    case.x.add_(1)
+    assert torch.equal(case.fast(case.x, 0.5), case.answer(case.x, 0.5))
+    other = randn(5, 6)[1:]
+    assert torch.equal(case.again(other, 0.5), case.answer(other, 0.5))
+    assert case.runs == 4
+
+
+def test_several_results_are_a_tuple():
+    case = Case(several=True)
+    with torch.no_grad():
+        case.fast(case.x, 0.5)
+        a, b = case.again()
+        assert type(case.again()) is tuple
+        assert torch.equal(a, case.answer(case.x, 0.5)) and torch.equal(b, case.x + 1)
+
+
+def test_a_failure_of_the_plan_is_the_callers(case):
+    def fail(*values):
+        raise RuntimeError("no memory for it")
+
+    parts = list(case.fast.again.args[0])
+    parts[10] = fail
+    with pytest.raises(RuntimeError, match="no memory for it"):
+        case.fast.again.func(tuple(parts), case.x, 0.5)
+
+
+class Subclass(torch.Tensor):
+    pass
+
+
+class Mode(TorchDispatchMode):
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        return function(*args, **(kwargs or {}))
+
+
+OTHER_ARGUMENTS = {
+    "shape": lambda x: (x[:3].clone(), 0.5),
+    "strides": lambda x: (x.t().contiguous().t(), 0.5),
+    "type": lambda x: (x.double(), 0.5),
+    "subclass": lambda x: (x.as_subclass(Subclass), 0.5),
+    "no tensor": lambda x: (x.tolist(), 0.5),
+    "number": lambda x: (x, 0.25),
+    "kind of number": lambda x: (x, torch.tensor(0.5)),
+    "fewer": lambda x: (x,),
+    "more": lambda x: (x, 0.5, None),
+    "requires_grad, while it counts": lambda x: (x.clone().requires_grad_(), 0.5),
+}
+
+
+@pytest.mark.parametrize("kind", OTHER_ARGUMENTS)
+def test_other_arguments_are_left_alone(case, kind):
+    with torch.enable_grad() if "counts" in kind else contextlib.nullcontext():
+        case.model.w.requires_grad_("counts" not in kind)
+        assert case.again() is not NotImplemented
+        assert case.again(*OTHER_ARGUMENTS[kind](case.x)) is NotImplemented
+
+
+def test_strides_of_extents_of_1_count():
+    model, x = of(lambda x: x + 1), randn(1, 6)
+    fast = runtime.Fast(model, model, lambda x: [x + 1], None, [], [], [], [], [0], (x,), {}, None, False)
+    with torch.no_grad():
+        fast(x)
+        assert fast.again(x) is not NotImplemented
+        assert fast.again(x.as_strided((1, 6), (7, 1))) is NotImplemented
+
+
+@contextlib.contextmanager
+def default_dtype():
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+@contextlib.contextmanager
+def deterministic():
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+SWITCHES = {
+    "autograd": torch.enable_grad,
+    "autocast": lambda: torch.autocast("cpu", torch.bfloat16),
+    "default type": default_dtype,
+    "deterministic": deterministic,
+    "mode": Mode,
+    "forward-mode tangents": torch.autograd.forward_ad.dual_level,
+}
+
+
+@pytest.mark.parametrize("switch", SWITCHES)
+def test_other_switches_are_left_alone(case, switch):
+    with SWITCHES[switch]():
+        assert case.again() is NotImplemented
+    assert case.again() is not NotImplemented
+
+
+def test_transforms_are_left_alone(case):
+    def one(x):
+        assert case.again(case.x, 0.5) is NotImplemented
+        return x
+
+    torch.func.vmap(one)(randn(2, 3))
+
+
+def replace(case):
+    case.model.w = torch.nn.Parameter(randn(5, 6)[1:])
+
+
+def point_elsewhere(case):
+    case.model.w.data = randn(5, 6)[1:]
+
+
+def change(case):
+    case.model.w.mul_(2)
+
+
+def take_away(case):
+    case.kept = case.model._parameters.pop("w")
+
+
+def train(case):
+    case.model.parts[0].train()
+
+
+@pytest.mark.parametrize("step", [replace, point_elsewhere, change, take_away, train])
+def test_another_module_is_left_alone(case, step):
+    step(case)
+    assert case.again() is NotImplemented
+    if step is take_away:
+        case.model.w = case.kept
+    if step is not train:
+        assert torch.equal(case.fast(case.x, 0.5), case.answer(case.x, 0.5))
+        assert torch.equal(case.again(), case.answer(case.x, 0.5))
+
+
+def test_a_copy_makes_its_own(case):
+    import copy
+
+    other = copy.deepcopy(case.fast)
+    assert other.again is None and other.seen is None
+
+
+def test_arguments_are_not_held(case):
+    import gc
+    import weakref
+
+    x = randn(5, 6)[1:]
+    case.fast.seen = None
+    case.fast(x, 0.5)
+    gone = weakref.ref(x)
+    del x
+    gc.collect()
+    assert gone() is None
+
+
+def test_the_functions_parts_are_seen_by_the_collector():
+    import gc
+    import weakref
+
+    case = Case()
+    case.model.fast = case.fast  # a circle through the parts
+    with torch.no_grad():
+        case.fast(case.x, 0.5)
+    assert case.fast.again is not None
+    gone = weakref.ref(case.model)
+    del case
+    gc.collect()
+    assert gone() is None
+
+
+# ---- graphs ----
+@pytest.fixture
+def graphed(monkeypatch):
+    player = Player(monkeypatch)
+    model, x = of(lambda x: torch.tanh(x) * 2), randn(4, 6)
+    fast = runtime.Fast(model, model, lambda x: [torch.tanh(x) * 2], None, [], [], [], [], [0], (x,), {}, None, True)
+    player.plan, player.inputs = fast._direct, lambda copied: [copied.get(0, x)]
+    with torch.no_grad():
+        for _ in range(_replay.STEADY + 1):
+            fast(x)
+        yield player, model, fast, x
+
+
+def test_a_graph_runs_the_short_way(graphed):
+    player, model, fast, x = graphed
+    replays = player.replays
+    for k in range(3):
+        x.add_(1)
+        assert torch.equal(fast.again(x), model(x)) and player.replays == replays + k + 1
+
+
+def test_an_output_of_the_short_way_does_not_change_while_it_is_held(graphed):
+    player, model, fast, x = graphed
+    held, want = [], []
+    for _ in range(5):
+        x.add_(1)
+        held.append(fast(x)[1:])  # a view holds it as well
+        want.append(model(x)[1:])
+    assert all(torch.equal(a, b) for a, b in zip(held, want))
+    assert fast.again(x) is NotImplemented  # both graphs' outputs are held
+    del held[:]
+    replays = player.replays
+    for _ in range(4):
+        y = fast.again(x)
+        assert torch.equal(y, model(x))
+    assert player.replays == replays + 4 and len(fast.again.args[0][11]) == _replay.MOST
+
+
+def test_a_graph_for_another_address_or_stream_is_left_alone(graphed):
+    player, model, fast, x = graphed
+    assert fast.again(x.clone()) is NotImplemented
+    fast.replay.handle = 7
+    assert fast.again(x) is NotImplemented
+
+
+def test_a_replay_that_fails_goes_the_longer_way(graphed, monkeypatch):
+    player, model, fast, x = graphed
+
+    def fail():
+        raise RuntimeError("the launch failed")
+
+    parts = list(fast.again.args[0])
+    parts[11] = tuple((fail, *graph[1:]) for graph in parts[11])
+    assert fast.again.func(tuple(parts), x) is NotImplemented
+    assert not fast.replay.lock.locked()
+    assert torch.equal(fast.again(x), model(x))  # nobody holds the outputs that were not handed out
