@@ -58,7 +58,7 @@ static void write_stored(qn_writer *w, int k, int output, qn_text *to)
   const qn_index place = qn_stored_place(w, v, w->own[k]);
   qn_index first;
   if (v->n > INT32_MAX) w->wide = true;
-  const int vector = to == &w->lane && w->width > 1 && w->vectors
+  const int vector = to == &w->lane && !w->once && w->width > 1 && w->vectors
                          ? qn_index_access(&w->set, place, w->lane_variable, w->width, &first)
                          : 0;
   if (vector)
