@@ -271,7 +271,7 @@ def test_the_fastest_is_taken_if_it_is_right(monkeypatch):
 
 
 def test_what_is_far_behind_is_not_timed_in_turns(monkeypatch):
-    took = iter([100, 201, *[100] * 9])  # of PyTorch's ops, fused and its variants
+    took = iter([10**6, 2 * 10**6 + _timing.NOISE_NS + 1, *[10**6] * 9])  # of PyTorch's ops, fused and its variants
     monkeypatch.setattr(_timing, "fastest", lambda run, cuda: next(took))
     monkeypatch.setattr(_select, "losers", lambda *_: [])
     report = optimize(of(lambda x: torch.tanh(x) * 2 + 1), randn(64), seconds=0.01).report
@@ -485,14 +485,23 @@ def test_an_order_of_sums_is_no_error_and_a_wrong_element_is():
 
 def test_who_is_behind_leaves_the_race_and_is_not_chosen(monkeypatch):
     took = {"original": 900, "compiled": 50, "near": 120, "first": 100, "behind": 126}
+    functions = {name: functools.partial(int, ns * 10**6) for name, ns in took.items()}
     monkeypatch.setattr(_timing, "_once", lambda run, cuda: run())
-    functions = {name: functools.partial(took.get, name) for name in took}
     samples = _timing.race(functions, False, 0.0, 2)
     assert {name for name, each in samples.items() if len(each) == _timing.FEWEST} == {*took} - {"behind"}
     assert len(samples["behind"]) == _timing.LEAVE_FROM
     samples["behind"] = [1] * _timing.LEAVE_FROM  # as if all had been slower since
     assert _timing.ranking(samples) == ["compiled", "first", "near", "original", "behind"]
     assert _timing.faster([8, 8, 8, 100], [4, 4, 4])[1] == 2
+
+
+def test_the_host_alone_drives_no_short_call_out_of_the_race(monkeypatch):
+    """A call of 10 us that the host delays at first."""
+    delays = iter([30_000] * _timing.LEAVE_FROM)
+    functions = {"original": lambda: 60_000, "late": lambda: 9_000 + next(delays, 0), "first": lambda: 10_000}
+    monkeypatch.setattr(_timing, "_once", lambda run, cuda: run())
+    samples = _timing.race(functions, False, 0.0)
+    assert _timing.ranking(samples)[0] == "late"
 
 
 def test_slow_runs_are_few(monkeypatch):

@@ -145,6 +145,12 @@ def norms():
     return of(lambda a, b, c, x: rms(c(b(a(x)))), *nets), (randn(3, 8, 6),)
 
 
+def normed_images():
+    """GroupNorm's op is for row-major images alone on a GPU."""
+    nets = nn.Conv2d(3, 8, 3), nn.GroupNorm(2, 8), nn.Conv2d(8, 4, 3)
+    return of(lambda a, b, c, x: F.max_pool2d(torch.relu(c(torch.tanh(b(a(x))))), 2), *nets), (randn(2, 3, 12, 12),)
+
+
 def activations():
     kinds = (
         F.relu, F.leaky_relu, torch.sigmoid, torch.tanh, F.softmax, F.log_softmax, F.silu, F.gelu, F.selu,
@@ -229,5 +235,5 @@ def products():
 
 MODELS = [
     mlp, conv_net, conv_transposed, grouped, attention, sdpa, gru, lstm, losses, scans, embedding, reductions, norms,
-    activations, pooling, shapes, mixed_types, empty, scalars, strided, dictionary, products,
+    normed_images, activations, pooling, shapes, mixed_types, empty, scalars, strided, dictionary, products,
 ]  # fmt: skip

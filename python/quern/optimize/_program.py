@@ -30,7 +30,7 @@ from quern.optimize.runtime import Memory
 _FUNCTIONS = {
     "abs", "add", "addmm", "amax", "amin", "argmax", "argmin", "baddbmm", "bmm", "cat", "clamp", "convolution", "cos",
     "cumsum", "div", "embedding", "eq", "erf", "exp", "ge", "gt", "le", "log", "log1p", "lt", "maximum", "mean",
-    "minimum", "mm", "mul", "native_group_norm", "native_layer_norm", "ne", "neg", "permute", "pow", "reciprocal",
+    "minimum", "mm", "mul", "native_layer_norm", "ne", "neg", "permute", "pow", "reciprocal",
     "relu", "rsqrt", "sigmoid", "sin", "sqrt", "squeeze", "sub", "sum", "tanh", "unsqueeze", "where", "_log_softmax",
     "_softmax",
 }  # fmt: skip
@@ -140,6 +140,8 @@ def _op_name(op: str) -> str:
     namespace, name, overload = op.split(".")
     if namespace == "quern":
         return f"quern.torch.{name}"
+    if op in _fold.OWN:
+        return f"quern.optimize.runtime.{_fold.OWN[op].__name__}"
     if namespace == "aten" and name in _FUNCTIONS and not overload.endswith(("out", "Dimname", "names_dim")):
         return f"torch.{name}"
     base = name if namespace == "aten" else f"{namespace}_{name}"

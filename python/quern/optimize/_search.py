@@ -37,7 +37,7 @@ from ._report import COMPILED, GRAPHED, MODULE_GRAPHED, Report
 from .runtime import Fast
 
 ALONE = ", faster kernels alone"  # behind the name of a plan without its slower kernels
-FAR, MOST_RACERS = 2.0, 8  # times the fastest of a few runs; how many are timed in turns
+FAR, MOST_RACERS = 2.0, 12  # times the fastest of a few runs; how many are timed in turns
 MOST_MEMORY, FREE_BYTES = 2, 512 << 20  # times the module's, and beside that: products have a workspace
 BUSY_ANYWAY = "the GPU is busy without it"
 LONG_NS, BUSY = 10**6, 4  # a call so long, of which the host takes a fourth at most, gains nothing as a CUDA graph
@@ -262,7 +262,7 @@ class Search:
         assert fast is not None
         racers[name] = fast, alternative
         ranked = sorted(racers, key=self.quick.__getitem__)
-        behind = [name for name in ranked if self.quick[name] > FAR * self.quick[ranked[0]]]
+        behind = [name for name in ranked if self.quick[name] > FAR * self.quick[ranked[0]] + _timing.NOISE_NS]
         for name in {*behind, *ranked[MOST_RACERS:]}:
             racers.pop(name)[0].replay = None
         return fast

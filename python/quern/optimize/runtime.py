@@ -76,6 +76,15 @@ def _guard(leaves: Sequence) -> Callable[..., bool]:
     return names["same"]
 
 
+def group_norm(x: torch.Tensor, *args) -> tuple:
+    """torch.native_group_norm, which a GPU has for row-major tensors alone, of a tensor in any layout, which its result
+    has too."""
+    if not x.is_cuda or x.is_contiguous():
+        return torch.native_group_norm(x, *args)
+    y, *moments = torch.native_group_norm(x.contiguous(), *args)
+    return torch.empty_like(x).copy_(y), *moments
+
+
 class Attributes:
     """The tensors of a module that are neither parameters nor buffers, as a table. It holds the module, whose own
     dictionary a copy of the module would not share."""
