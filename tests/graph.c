@@ -469,6 +469,7 @@ int main(void)
   variances();
   shared_variances();
   lines_of_windows();
+  pieces_of_lines();
   columns();
   wide_places();
   layouts();

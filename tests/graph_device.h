@@ -112,6 +112,30 @@ static void lines_of_windows(void)
   }
 }
 
+/* Neighbours in what is read are far apart in what is written: neighbouring threads have both. */
+static void pieces_of_lines(void)
+{
+  static const struct {
+    const char *shape, *strides, *result, *dtype, *place;
+  } cases[] = {{"2,40,58,62", "143840,1,2480,40", NULL, "f32", "q = t / 160 % 225 * 4 + t % 4;\\nif (q < 899) {"},
+               {"2,40,57,61", "139080,1,2440,40", NULL, "f32", "q = t / 640 % 218 * 16 + t % 16;\\nif (q < 3477) {"},
+               {"2,40,56,64", "143360,1,2560,40", NULL, "bf16", "q = t / 160 % 112 * 4 + t % 4;\\nq_pack<bfloat, 8>"},
+               {"5,6,80,75", NULL, "36000,1,450,6", "f32", "c = t / 3 % 6000, q = t % 3;\\nq_pack<float, 2>"},
+               {"600,700", "1,600", NULL, "f32", "c = t / 4 % 600, q = t / 2400 % 44 * 4 + t % 4;\\nif (q < 175) {"},
+               {"3,200,300", "1,900,3", NULL, "f32", NULL}}; /* three neighbours are too few */
+  for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+    qn_graph_plan *plan = NULL;
+    describe("cuda");
+    input("x", cases[k].dtype, cases[k].shape, cases[k].strides);
+    laid = cases[k].result;
+    node("y", "aten.mul.Tensor", "$x,3", cases[k].dtype, cases[k].shape);
+    const char *told = held_plan(&plan, "pieces of lines", ready("\"y\""), 0, false);
+    check(cases[k].place ? strstr(told, cases[k].place) != NULL : !strstr(told, " c = t"), "%s in pieces of lines: %s",
+          cases[k].shape, told);
+    qn_graph_plan_destroy(&plan);
+  }
+}
+
 /* Few columns: in parts, each of neighbouring columns. */
 static void columns(void)
 {

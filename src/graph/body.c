@@ -139,7 +139,7 @@ static void write_results(qn_writer *w, const qn_cut *p, bool rows)
     qn_move_text(&row, &stores);
     if (p->schedule == QN_SCHEDULE_COLUMNS && !p->across) qn_text_add(&row, "}\n");
     if (rows) qn_close_loop(&row, p);
-    if (p->piece) qn_text_add(&row, "}\n");
+    if (p->piece || (p->run && p->near_apart % p->run)) qn_text_add(&row, "}\n");
   }
   qn_move_text(&w->row, &row);
   qn_text_free(&stores);
@@ -170,7 +170,14 @@ static void write_position(qn_writer *w, const qn_cut *p)
   qn_text *to = &w->row;
   switch (p->schedule) {
   case QN_SCHEDULE_FLAT:
-    if (!p->piece)
+    if (p->run) {
+      const long long run = (long long)p->run, n = (long long)p->near_n, pieces = (long long)qn_pieces_of(p);
+      qn_text_add(to, "const %s t = thread_position_in_grid.x;\n", w->wide ? "ulong" : "uint");
+      qn_text_add(to, "const %s b = t / %lld, c = t / %lld %% %lld, ", type, run * n * pieces, run, n);
+      if (pieces > 1) qn_text_add(to, "q = t / %lld %% %lld * %lld + t %% %lld;\n", run * n, pieces, run, run);
+      if (pieces == 1) qn_text_add(to, "q = t %% %lld;\n", run);
+      if (p->near_apart % run) qn_text_add(to, "if (q < %lld) {\n", (long long)p->near_apart);
+    } else if (!p->piece)
       qn_text_add(to, "const %s q = thread_position_in_grid.x;\n", type);
     else if (p->near_n) {
       const long long n = (long long)p->near_n, apart = (long long)p->near_apart;
@@ -225,6 +232,14 @@ static void write_position(qn_writer *w, const qn_cut *p)
 static qn_index variables(qn_writer *w, const qn_cut *p, qn_index *o)
 {
   *o = qn_index_constant(&w->set, 0);
+  if (p->run) {
+    const qn_index b = qn_index_variable(&w->set, "b", p->length / (p->near_n * p->near_apart * p->width));
+    const qn_index line = qn_index_add(&w->set, qn_index_variable(&w->set, "c", p->near_n), b, p->near_n);
+    w->step_variable = qn_index_variable(&w->set, "q", p->near_apart);
+    w->lane_variable = qn_index_variable(&w->set, "j", p->width);
+    return qn_index_add(&w->set, w->lane_variable, qn_index_add(&w->set, w->step_variable, line, p->near_apart),
+                        p->width);
+  }
   if (p->piece) {
     const qn_index y = qn_index_variable(&w->set, "y", p->length / p->side);
     w->step_variable = qn_index_variable(&w->set, "x", p->side);

@@ -151,6 +151,7 @@ typedef struct qn_cut {
   int64_t rows, length, threads; /* threads along a row */
   int64_t side, piece;           /* of a flat domain on the processor: extent along x, and elements of a thread */
   int64_t near_n, near_apart;    /* threads in a row that have pieces so many apart; 0: each has the next piece */
+  int64_t run;                   /* on a GPU: neighbours of a line among them */
   bool gathers;                  /* what is read off the line that a thread writes is read before it computes */
   bool on_cpu, scans;
   bool across;   /* the lanes of a step are of `width` rows, not of one, of the `side` rows of which a thread's are */

@@ -42,6 +42,7 @@ static int64_t side_of(const qn_writer *w, int64_t length, qn_index variable, in
 
 int64_t qn_pieces_of(const qn_cut *p)
 {
+  if (p->run) return (p->near_apart + p->run - 1) / p->run;
   const int64_t piece = p->piece ? p->piece : p->width;
   return (p->side + piece - 1) / piece;
 }
@@ -87,6 +88,22 @@ static bool choose_lines(const qn_writer *w, qn_cut *p)
   p->near_n = w->far_n;
   p->near_apart = apart / p->side;
   p->gathers = w->cost_lane >= DEAR;
+  return true;
+}
+
+/* The same for threads of a GPU: a few of them write a piece of a line, the next ones those of the lines that read its
+ * neighbours. So both are whole sectors of memory. */
+static bool choose_pieces_of_lines(const qn_writer *w, qn_cut *p, size_t bytes)
+{
+  enum { SECTORS = 64, LEAST = 4, MANY = 1 << 17 };
+  const int64_t apart = w->far_apart;
+  if (!w->far_bytes || p->length < MANY || w->far_n < LEAST || p->length % (apart * w->far_n)) return false;
+  while (apart % p->width) p->width /= 2;
+  p->near_n = w->far_n;
+  p->near_apart = apart / p->width;
+  p->run = SECTORS / (p->width * (int64_t)bytes);
+  if (p->run < LEAST) p->run = LEAST;
+  if (p->run > p->near_apart) p->run = p->near_apart;
   return true;
 }
 
@@ -213,7 +230,7 @@ void qn_cut_choose(const qn_writer *w, qn_cut *p)
   if (w->fused->rows < 0) {
     p->schedule = QN_SCHEDULE_FLAT;
     p->width = p->on_cpu || p->length % vector || p->length < (1 << 17) ? 1 : vector;
-    if (p->on_cpu && choose_lines(w, p)) return;
+    if (p->on_cpu ? choose_lines(w, p) : choose_pieces_of_lines(w, p, widest)) return;
     p->side = p->on_cpu ? side_of(w, p->length, 0, 16) : 0;
     p->piece = p->side < QN_PIECE ? p->side : QN_PIECE;
     return;
@@ -228,7 +245,8 @@ void qn_cut_choose(const qn_writer *w, qn_cut *p)
 
 void qn_cut_launch(const qn_cut *p, qn_body *body)
 {
-  const int64_t threads = p->piece                             ? p->length / p->side * qn_pieces_of(p)
+  const int64_t threads = p->run     ? p->length / (p->width * p->near_apart) * qn_pieces_of(p) * p->run
+                          : p->piece ? p->length / p->side * qn_pieces_of(p)
                           : p->schedule == QN_SCHEDULE_FLAT    ? p->length / p->width
                           : p->schedule == QN_SCHEDULE_THREAD  ? p->rows
                           : p->across                          ? p->rows / p->side * qn_pieces_of(p)

@@ -45,23 +45,36 @@ static void write_element(qn_writer *w, int k, qn_text *operand)
   qn_write_converted(operand, name, qn_compute_type(a->dtype), v->compute);
 }
 
-/* Totals of the simdgroups, in their order. Turns take the two halves of the shared memory by turns, so that one
+/* An element for each simdgroup that all can read. Turns take the two halves of the shared memory by turns, so that one
  * barrier a turn is enough; between two loops is a reduction's. */
+static void write_totals(int k, const char *when, long long parts, const char *stride, qn_text *to)
+{
+  qn_text_add(to, "%sz%d[(k %% 2 * %lld + simdgroup_index_in_threadgroup)%s] = x%d;\n", when, k, parts, stride, k);
+  qn_text_add(to, "threadgroup_barrier(mem_flags::mem_threadgroup);\n");
+}
+
+/* The lanes of each simdgroup scan the totals of all of them. */
 static void write_groups(const qn_cut *p, int k, const char *function, const char *type, qn_text *to)
 {
-  const bool columns = p->schedule == QN_SCHEDULE_COLUMNS;
-  const long long parts = (long long)(columns ? p->threads : p->threads / 32);
-  const char *stride = columns ? " * 32 + thread_index_in_simdgroup" : "";
-  if (!columns) qn_text_add(to, "if (thread_index_in_simdgroup == 31) ");
-  qn_text_add(to, "z%d[(k %% 2 * %lld + simdgroup_index_in_threadgroup)%s] = x%d;\n", k, parts, stride, k);
-  qn_text_add(to, "threadgroup_barrier(mem_flags::mem_threadgroup);\n%s f%d = a%d;\n", type, k, k);
-  qn_text_add(to, "for (int y = 0; y < %lld; y++) {\n", parts);
-  qn_text_add(to, "if (y == int(simdgroup_index_in_threadgroup)) f%d = a%d;\n", k, k);
-  qn_text_add(to, "a%d = %s(a%d, z%d[(k %% 2 * %lld + y)%s]);\n}\n", k, function, k, k, parts, stride);
-  if (columns)
-    qn_text_add(to, "const %s e%d = f%d;\n", type, k, k);
-  else
-    qn_text_add(to, "e%d = %s(f%d, e%d);\n", k, function, k, k);
+  const long long parts = (long long)(p->threads / 32);
+  write_totals(k, "if (thread_index_in_simdgroup == 31) ", parts, "", to);
+  qn_text_add(to, "%s g%d = z%d[k %% 2 * %lld + thread_index_in_simdgroup %% %lld];\n", type, k, k, parts, parts);
+  qn_text_add(to, "for (ushort d = 1; d < %lld; d <<= 1) {\nconst %s y = simd_shuffle_up(g%d, d);\n", parts, type, k);
+  qn_text_add(to, "if (thread_index_in_simdgroup >= d) g%d = %s(y, g%d);\n}\n", k, function, k);
+  qn_text_add(to, "const %s y%d = simd_shuffle(g%d, max(int(simdgroup_index_in_threadgroup), 1) - 1);\n", type, k, k);
+  qn_text_add(to, "e%d = %s(simdgroup_index_in_threadgroup ? %s(a%d, y%d) : a%d, e%d);\n", k, function, function, k, k,
+              k, k);
+  qn_text_add(to, "a%d = %s(a%d, simd_shuffle(g%d, %lld));\n", k, function, k, k, parts - 1);
+}
+
+/* Columns: each lane adds up the totals of its own, in their order. */
+static void write_columns(const qn_cut *p, int k, const char *function, const char *type, qn_text *to)
+{
+  const char *stride = " * 32 + thread_index_in_simdgroup";
+  write_totals(k, "", (long long)p->threads, stride, to);
+  qn_text_add(to, "%s e%d = a%d;\nfor (int y = 0; y < %lld; y++) {\n", type, k, k, (long long)p->threads);
+  qn_text_add(to, "if (y == int(simdgroup_index_in_threadgroup)) e%d = a%d;\n", k, k);
+  qn_text_add(to, "a%d = %s(a%d, z%d[(k %% 2 * %lld + y)%s]);\n}\n", k, function, k, k, (long long)p->threads, stride);
 }
 
 /* From each thread's total x to e, the total of all that is before its piece. */
@@ -74,13 +87,15 @@ static void write_together(qn_writer *w, int k, const char *function, const char
     qn_text_add(to, "const %s e%d = a%d;\na%d = %s(e%d, x%d);\n", type, k, k, k, function, k, k);
     return;
   }
-  if (p->schedule != QN_SCHEDULE_COLUMNS) {
-    qn_text_add(to, "for (ushort d = 1; d < 32; d <<= 1) {\nconst %s y = simd_shuffle_up(x%d, d);\n", type, k);
-    qn_text_add(to, "if (thread_index_in_simdgroup >= d) x%d = %s(y, x%d);\n}\n", k, function, k);
-    qn_text_add(to, "%s e%d = simd_shuffle_up(x%d, 1);\nif (thread_index_in_simdgroup == 0) e%d = ", type, k, k, k);
-    qn_write_first(to, v);
-    qn_text_add(to, ";\n");
+  if (p->schedule == QN_SCHEDULE_COLUMNS) {
+    write_columns(p, k, function, type, to);
+    return;
   }
+  qn_text_add(to, "for (ushort d = 1; d < 32; d <<= 1) {\nconst %s y = simd_shuffle_up(x%d, d);\n", type, k);
+  qn_text_add(to, "if (thread_index_in_simdgroup >= d) x%d = %s(y, x%d);\n}\n", k, function, k);
+  qn_text_add(to, "%s e%d = simd_shuffle_up(x%d, 1);\nif (thread_index_in_simdgroup == 0) e%d = ", type, k, k, k);
+  qn_write_first(to, v);
+  qn_text_add(to, ";\n");
   if (p->schedule != QN_SCHEDULE_SIMD) {
     write_groups(p, k, function, type, to);
     return;
