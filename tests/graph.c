@@ -459,6 +459,7 @@ int main(void)
   strays();
   precise();
   lengths();
+  tanh_of_softplus();
   side_by_side();
   gathered();
   stored_early();

@@ -103,6 +103,32 @@ __attribute__((always_inline)) static inline const char *held_plan(qn_graph_plan
   return told;
 }
 
+/* tanh of a softplus as core ATen writes it has one exponential; where its threshold can be told, tanh stays. */
+static void tanh_of_softplus(void)
+{
+  static const struct {
+    const char *threshold, *log_of, *beside;
+    bool known;
+  } cases[] = {
+      {"20", "$e", "$x", true}, {"19.5", "$e", "$x", false}, {"20", "$x", "$x", false}, {"20", "$e", "$e", false}};
+  for (int k = 0; k < 8; k++) {
+    char above[24], where[24];
+    qn_graph_plan *plan = NULL;
+    snprintf(above, sizeof above, "$x,%s", cases[k / 2].threshold);
+    snprintf(where, sizeof where, "$g,%s,$l", cases[k / 2].beside);
+    describe(devices[k % 2]);
+    input("x", "f32", "300", NULL);
+    node("e", "aten.exp.default", "$x", "f32", "300");
+    node("l", "aten.log1p.default", cases[k / 2].log_of, "f32", "300");
+    node("g", "aten.gt.Scalar", above, "bool", "300");
+    node("s", "aten.where.self", where, "f32", "300");
+    node("t", "aten.tanh.default", "$s", "f32", "300");
+    const char *told = held_plan(&plan, "tanh of a softplus", ready("\"t\""), 1, false);
+    check(!strstr(told, "tanh(v") == cases[k / 2].known, "tanh of a softplus: %s", told);
+    qn_graph_plan_destroy(&plan);
+  }
+}
+
 /* Of rows that lie across memory: no place has a quotient of the row, whatever their number is; what does not change
  * along them is computed before the loop; and the places of windows are a pointer's distance, else gcc reads each
  * element by itself. Small windows are numbers by themselves. */

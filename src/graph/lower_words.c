@@ -229,15 +229,50 @@ static int softplus_of(qn_lowering *l, int a, double beta, double threshold)
   return qn_words(l, QN_GRAPH_WHERE, qn_words(l, QN_GRAPH_GT, scaled, qn_number(l, threshold), -1), a, v);
 }
 
+enum { TANH_IS_1 = 20 }; /* from here on, in double too */
+
+/* tanh(log(1 + e^a)) with one exponential: for n = e^a (e^a + 2) it is n / (n + 2). */
+static int tanh_of_softplus(qn_lowering *l, int a)
+{
+  const int e = qn_words(l, QN_GRAPH_EXP, qn_words(l, QN_GRAPH_ATMOST, a, qn_number(l, TANH_IS_1), -1), -1, -1);
+  const int n = qn_words(l, QN_GRAPH_MUL, e, qn_words(l, QN_GRAPH_ADD, e, qn_number(l, 2), -1), -1);
+  return qn_words(l, QN_GRAPH_DIV, n, qn_words(l, QN_GRAPH_ADD, n, qn_number(l, 2), -1), -1);
+}
+
 static void softplus(qn_lowering *l, int mish)
 {
   const int a = qn_given_value(l, 0, "self");
-  if (!mish) {
+  if (mish)
+    qn_result(l, 0, qn_words(l, QN_GRAPH_MUL, a, tanh_of_softplus(l, a), -1));
+  else
     qn_result(l, 0, softplus_of(l, a, qn_given_real(l, 1, "beta", 1), qn_given_real(l, 2, "threshold", 20)));
-    return;
-  }
-  const int t = qn_words(l, QN_GRAPH_TANH, softplus_of(l, a, 1, 20), -1, -1);
-  qn_result(l, 0, qn_words(l, QN_GRAPH_MUL, a, t, -1));
+}
+
+/* Whether it is that word of values that no node between has rounded. */
+static const qn_graph_value *word_of(const qn_lowering *l, int value, qn_graph_word word)
+{
+  const qn_graph_value *v = qn_value_at(l, value);
+  return v->form == QN_FORM_WORD && v->word == word && (v->dtype == l->type || v->dtype == QN_BOOL) ? v : NULL;
+}
+
+/* What a value is the softplus of, as core ATen writes it; -1: of nothing, or tanh tells it from a beyond its
+ * threshold. */
+static int argument_of_softplus(const qn_lowering *l, int value)
+{
+  const qn_graph_value *where = word_of(l, value, QN_GRAPH_WHERE);
+  const qn_graph_value *above = where ? word_of(l, where->argument[0], QN_GRAPH_GT) : NULL;
+  const qn_graph_value *log = above ? word_of(l, where->argument[2], QN_GRAPH_LOG1P) : NULL;
+  const qn_graph_value *e = log ? word_of(l, log->argument[0], QN_GRAPH_EXP) : NULL;
+  if (!e || e->argument[0] != where->argument[1] || above->argument[0] != where->argument[1]) return -1;
+  const qn_graph_value *threshold = qn_value_at(l, above->argument[1]);
+  return threshold->form == QN_FORM_CONSTANT && threshold->real >= TANH_IS_1 ? where->argument[1] : -1;
+}
+
+static void hyperbolic_tangent(qn_lowering *l, int word)
+{
+  const int a = qn_given_value(l, 0, "self");
+  const int of = l->why ? -1 : argument_of_softplus(l, a);
+  qn_result(l, 0, of < 0 ? qn_words(l, (qn_graph_word)word, a, -1, -1) : tanh_of_softplus(l, of));
 }
 
 static void leaky_relu(qn_lowering *l, int which)
@@ -343,7 +378,7 @@ const qn_graph_rule qn_graph_word_rules[] = {SELF("add", sum, QN_GRAPH_ADD),
                                              QN_ATEN("atan2", binary, QN_GRAPH_ATAN2),
                                              QN_ATEN("sinh", unary, QN_GRAPH_SINH),
                                              QN_ATEN("cosh", unary, QN_GRAPH_COSH),
-                                             QN_ATEN("tanh", unary, QN_GRAPH_TANH),
+                                             QN_ATEN("tanh", hyperbolic_tangent, QN_GRAPH_TANH),
                                              QN_ATEN("asinh", unary, QN_GRAPH_ASINH),
                                              QN_ATEN("acosh", unary, QN_GRAPH_ACOSH),
                                              QN_ATEN("atanh", unary, QN_GRAPH_ATANH),
