@@ -56,6 +56,31 @@ def test_products_with_one_matrix_are_one(case):
     assert "bmm" not in ops and ops.count("mm") == 1
 
 
+def exclusive(m, x):
+    sums = x.narrow(1, 0, x.shape[1] - 1).cumsum(1)
+    return torch.cat([torch.zeros_like(x[:, :1]), sums], 1)
+
+
+SCANS = {
+    "exclusive": (exclusive, True),
+    "products": (lambda m, x: torch.cat([torch.ones(3, 2, 4), x.cumprod(-2)], 1), True),
+    "of another dimension": (lambda m, x: torch.cat([torch.zeros_like(x[:, :1]), x.cumsum(2)], 1), False),
+    "from one": (lambda m, x: torch.cat([torch.ones_like(x[:, :1]), x.cumsum(1)], 1), False),
+    "zeros behind": (lambda m, x: torch.cat([x.cumsum(1), torch.zeros_like(x[:, :1])], 1), False),
+    "of whole numbers": (lambda m, x: torch.cat([torch.zeros(3, 1, 4).long(), (x > 0).cumsum(1)], 1), False),
+    "that is read elsewhere": (lambda m, x: (lambda s: torch.cat([torch.zeros(3, 1, 4), s], 1)[:, 1:] * s)(x.cumsum(1)),
+                               False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", SCANS)
+def test_an_exclusive_scan_is_one_scan(case):
+    forward, one = SCANS[case]
+    _, ops = plans(Of(forward), torch.randn(3, 5, 4))
+    scan = next(k for k, op in enumerate(ops) if op in ("cumsum", "cumprod"))
+    assert ("cat" in ops[:scan]) == one
+
+
 def test_a_product_of_a_product():
     square, both = torch.randn(4, 4).expand(3, 4, 4), lambda m, x, w: torch.bmm(torch.bmm(x, w), w)
     ops = plans(Of(both), torch.randn(3, 6, 4), square)[1]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What taking composite ops apart leaves behind: views that change nothing, and batches of products with one matrix,
-which are one product of more rows."""
+"""What taking composite ops apart leaves behind: views that change nothing, batches of products with one matrix, which
+are one product of more rows, and exclusive scans, which are scans of what begins with nothing."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from ._graph import Graph, Meta, Node, Ref
 # Views that begin where their argument does.
 _VIEWS = {f"aten.{name}.default" for name in ("view", "_unsafe_view", "expand", "permute", "alias", "detach", "t")}
 _VIEWS |= {"aten.transpose.int", "aten.unsqueeze.default", "aten.squeeze.dim", "aten.squeeze.dims"}
+_NOTHING = {"aten.cumsum.default": 0, "aten.cumprod.default": 1}  # what a scan of it leaves as it is
 FEW_ROWS = 64  # of a batch's product, up to which a copy of the rows costs less than a product for each batch
 
 
 def simplify(graph: Graph) -> None:
     products = [node for node in graph.nodes if node.op == "aten.bmm.default"]
-    if sum(_one_product(graph, node) for node in products):
+    joined = [node for node in graph.nodes if node.op == "aten.cat.default"]
+    if sum([*(_one_product(graph, node) for node in products), *(_one_scan(graph, node) for node in joined)]):
         _fold.repropagate(graph)
     wanted = {ref.name for ref in graph.wanted()}
     seen_as: dict[Ref, dict] = {}  # the memory of a value, by how it was seen: what sees it so
@@ -57,4 +59,30 @@ def _one_product(graph: Graph, node: Node) -> bool:
     at = graph.nodes.index(node)
     graph.nodes[at : at + 1] = write.made
     _fold.redirect(graph, {Ref(node.name): whole})
+    return True
+
+
+def _one_scan(graph: Graph, node: Node) -> bool:
+    """cat(zeros, cumsum(x)) as cumsum(cat(zeros, x)), and products likewise: one kernel then makes all of it. False: it
+    stays."""
+    parts, dim = node.args[0], node.args[1] if len(node.args) > 1 else 0
+    made = {one.name: one for one in graph.nodes}
+    first, scan = (made.get(ref.name) for ref in parts) if len(parts) == 2 else (None, None)
+    if first is None or scan is None or scan.op not in _NOTHING or _graph.reader(graph, scan, node.op) is None:
+        return False
+    of, along = graph.meta(scan.args[0]), scan.args[1]
+    if scan.name in {ref.name for ref in graph.wanted()} or (along - dim) % len(of.shape):
+        return False
+    if first.op not in ("aten.full.default", "aten.full_like.default") or first.args[1] != _NOTHING[scan.op]:
+        return False
+    if not of.dtype == scan.results[0].dtype == first.results[0].dtype:
+        return False
+    write = _fold.Writer(graph)
+    whole = write.add(node.op, [parts[0], scan.args[0]], dim, like=f"{node.name}_whole")
+    once = write.add(scan.op, whole, along, like=node.name)
+    write.made[-1].results = node.results
+    at = graph.nodes.index(node)
+    graph.nodes[at : at + 1] = write.made
+    graph.nodes.remove(scan)
+    _fold.redirect(graph, {Ref(node.name): once})
     return True
