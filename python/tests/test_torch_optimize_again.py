@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 if not hasattr(torch.export, "default_decompositions"):
     pytest.skip("before torch 2.6 models cannot be captured", allow_module_level=True)
 
-from quern.optimize import _replay, runtime  # noqa: E402
+from quern.optimize import _backend, _capture, _replay, runtime  # noqa: E402
 from test_torch_optimize_replay import Player  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch_optimize_models import of, randn  # noqa: E402
@@ -67,6 +67,23 @@ def test_several_results_are_a_tuple():
         a, b = case.again()
         assert type(case.again()) is tuple
         assert torch.equal(a, case.answer(case.x, 0.5)) and torch.equal(b, case.x + 1)
+
+
+def test_keywords_take_the_short_way():
+    model, x = of(lambda x: x), randn(4, 6)
+    words = {"scale": 0.5, "y": randn(4, 6)}
+    fast = runtime.Fast(
+        model, None, lambda x, y: [x * 0.5 + y], None, [], [], [], [], [0, 2], (x,), words, None, False
+    )  # fmt: skip
+    with torch.no_grad():
+        want = x * 0.5 + words["y"]
+        for _ in range(2):
+            assert torch.equal(fast.results((x,), words)[0], want)
+        assert torch.equal(fast.again(x, 0.5, words["y"]), want)
+        assert fast.results((x,), {"y": words["y"], "scale": 0.5}) is None
+        assert fast.results((x, 0.5, words["y"]), {}) is None
+        assert fast.results((x,), {**words, "scale": 1.0}) is None
+        assert fast.results((x,), {"scale": 0.5}) is None
 
 
 def test_a_failure_of_the_plan_is_the_callers(case):
@@ -280,3 +297,28 @@ def test_a_replay_that_fails_goes_the_longer_way(graphed, monkeypatch):
     assert fast.again.func(tuple(parts), x) is NotImplemented
     assert not fast.replay.lock.locked()
     assert torch.equal(fast.again(x), model(x))  # nobody holds the outputs that were not handed out
+
+
+def test_a_region_of_a_compiled_model_takes_the_short_way(monkeypatch):
+    """As AOTAutograd calls it, with inputs that stay where they are."""
+    player, model, x = Player(monkeypatch), of(lambda x, y: (torch.tanh(x) * 2, x + y)), randn(4, 6)
+    y = randn(4, 6) + 1
+    graph = _capture.capture(model, (x, y), {}, torch.device("cpu")).graph
+    region = _backend.Region(graph, None, [])
+    region.run, region.graphable = lambda x, y: [torch.tanh(x) * 2, x + y], True
+    player.plan, player.inputs = region.run, lambda copied: [x, y]
+    with torch.no_grad():
+        for _ in range(_replay.STEADY + 5):
+            x.add_(1)
+            given = [x, y]
+            made = region(given)
+            assert type(made) is list and not given
+            assert all(torch.equal(a, b) for a, b in zip(made, model(x, y)))
+        assert player.captures == 2 and region.again is not None  # the last outputs are held while the next are made
+        replays = player.replays
+        del made
+        assert all(torch.equal(a, b) for a, b in zip(region.again(x, y), model(x, y)))
+        assert player.replays == replays + 1
+        assert region.again(x, y.clone()) is NotImplemented
+        region.close()
+        assert region.again is None

@@ -11,7 +11,7 @@
 enum { VALUES, SLOTS, PLACES, CONSTANTS, VERSIONS, MODULES, TRAINING, SWITCHES, ANSWERS };
 enum { USERS = ANSWERS + 1, RUN, GRAPHS, STREAM, LOCK, COUNT, DETACH, FINISH, N_PARTS };
 enum { REPLAY, OUTPUTS, STORAGES, HOLDERS, ADDRESSES }; /* of a graph */
-enum { MOST_ARGUMENTS = 32, EQUAL = 2 /* Py_EQ */ };
+enum { MOST_ARGUMENTS = 128, EQUAL = 2 /* Py_EQ */ };
 
 /* What is remembered of the arguments. */
 typedef struct plan {

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+from .. import _fast
 from . import _capture, _convolutions, _fold, _graph, _planner, _products, _program, _simplify, _timing, _verify
 from ._graph import Graph, Unplannable
 from ._replay import Replay
@@ -33,11 +34,18 @@ class Region:
         self.run: Callable[..., list] | None = None
         self.chosen = ""
         self.replay: Replay | None = None
+        self.again: Callable | None = None  # a replay in one entry into C, where the call is like the last one
+        self.seen: list | None = None  # the graphs that it knows
         updated = {name for name, _ in graph.updates}
         self.changed = [k for k, name in enumerate(graph.inputs) if name in updated]
         self.graphable = graph.device == "cuda" and graph.replayable
 
     def __call__(self, values: list):
+        if self.again is not None:
+            made = self.again(*values)
+            if made is not NotImplemented:
+                values.clear()
+                return made
         values, given = list(values), values
         given.clear()  # AOTAutograd hands its inputs over, so that each is free after its last use
         if self.run is None:
@@ -49,7 +57,7 @@ class Region:
 
     def close(self) -> None:
         """Lets go of graphs' memory; the words stay in `regions`."""
-        self.run = self.replay = None
+        self.run = self.replay = self.again = self.seen = None
 
     # ---- the choice ----
     def _choose(self, values: list) -> None:
@@ -163,13 +171,24 @@ class Region:
             )
         self.replay.updated = [values[k] for k in self.changed]
         try:
-            return self.replay(values)
+            made = self.replay(values)
         except RuntimeError as error:
             if self.replay.instances:
                 raise
             self.why.append(f"no CUDA graph: {str(error).splitlines()[0]}")
             self.graphable, self.replay = False, None
             return self.run(*values)
+        if self.seen is not self.replay.instances:
+            self.seen, self.again = self.replay.instances, self._again(values, self.replay)
+        return made
+
+    def _again(self, values: list, replay: Replay) -> Callable | None:
+        graphs, n = replay.parts(), len(values)
+        if graphs is None:
+            return None
+        switches = (torch._C._cuda_isCurrentStreamCapturing,) if self.graph.device == "cuda" else ()
+        states = ((), (), (), (), (), (), switches, (False,) * len(switches))  # Dynamo has guards of these
+        return _fast.plan(((None,) * n, *states, tuple(range(n)), None, *graphs, list), tuple(values))
 
 
 regions: list[Region] = []  # of this process, for who wants to know what was done

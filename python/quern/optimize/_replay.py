@@ -87,13 +87,15 @@ class Replay:
                 return found.run(values)
         return self.plan(*values)
 
-    def graphs(self) -> tuple:
-        """Those that read all values where they are, as quern/objects.h wants them."""
-        return tuple(
+    def parts(self) -> tuple | None:
+        """The graphs that read all values where they are, and what runs them, as quern/objects.h wants them; None: no
+        graph does yet."""
+        graphs = tuple(
             (one.graph.replay, tuple(one.outputs), *zip(*one.holders), tuple(one.fixed[k] for k in sorted(one.fixed)))
             for one in self.instances
             if not one.places
         )
+        return (graphs, self, self.lock, torch._C._storage_Use_Count, torch.Tensor.detach) if graphs else None
 
     def _steady(self, addresses: list[int]) -> dict[int, int]:
         """Counts the call, and says which values are expected to stay where they are."""

@@ -152,7 +152,8 @@ class Fast:
         self.states = list(states)
         self.same = _guard([*leaves, *(table[key] for table, key in states)])
         self.n = len(leaves)
-        self.flat = not kwargs and len(args) == len(leaves)
+        self.words = tuple(kwargs)
+        self.flat = len(args) + len(kwargs) == len(leaves)
         self.leaves = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         self.device = next((leaf.device for leaf in leaves if isinstance(leaf, torch.Tensor)), torch.device("cpu"))
         self.cuda = self.device.type == "cuda"
@@ -181,14 +182,14 @@ class Fast:
     def results(self, args: tuple, kwargs: dict) -> tuple | None:
         """(the result,); None: the call is not of the plan's kind."""
         again = self.again
-        if again is not None and not kwargs:
-            made = again(*args)
+        if again is not None and tuple(kwargs) == self.words:
+            made = again(*args, *kwargs.values())
             if made is not NotImplemented:
                 return (made,)
         if self.flat:
-            if kwargs or len(args) != self.n:
+            if tuple(kwargs) != self.words or len(args) + len(kwargs) != self.n:
                 return None
-            leaves: Sequence = args
+            leaves: Sequence = (*args, *kwargs.values())
         else:
             leaves, spec = pytree.tree_flatten((args, kwargs))
             if spec != self.in_spec:
@@ -213,17 +214,17 @@ class Fast:
             table[key] = outputs.pop()
         seen = self.given if replay is None else replay.instances
         if self.seen is not seen:
-            self.seen, self.again = seen, self._again(args, replay)
+            self.seen, self.again = seen, self._again(tuple(leaves), replay)
         return (self._result(outputs),)
 
-    def _again(self, args: tuple, replay: Replay | None) -> Callable | None:
-        """A function of a call's arguments for calls like this one, which answers NotImplemented to others: looking at
+    def _again(self, leaves: tuple, replay: Replay | None) -> Callable | None:
+        """A function of a call's leaves for calls like this one, which answers NotImplemented to others: looking at
         a call here takes some ten microseconds. None: a plan whose inputs move, or whose calls are out of the ordinary,
         has none."""
         if not self.flat or self.states:
             return None
-        graphs = None if replay is None else replay.graphs()
-        if graphs == ():
+        graphs = (None,) * 5 if replay is None else replay.parts()
+        if graphs is None:
             return None
         switches = _switches(self.cuda)
         if self.cuda:
@@ -249,14 +250,10 @@ class Fast:
             answers,
             tuple(self.users),
             run,
-            graphs,
-            replay,
-            None if replay is None else replay.lock,
-            torch._C._storage_Use_Count,
-            torch.Tensor.detach,
+            *graphs,
             finish,
         )
-        return _fast.plan(parts, args)
+        return _fast.plan(parts, leaves)
 
     def _fits(self, leaves: Sequence) -> bool:
         if [m.training for m in self.modes] != self.training:
