@@ -157,10 +157,10 @@ def optimize():
         ratios = [one[word] for one in lines if word in one]
         return f"{mean(ratios):.2f} of {len(ratios)}" if ratios else "-"
 
-    for path in ("optimize-h200", "optimize-cpu-xeon"):
+    for path, sizes in (("optimize-h200", ""), ("optimize-current-h200", ", large"), ("optimize-cpu-xeon", "")):
         lines = [json.loads(text) for text in (ROOT / f"results/{path}.jsonl").read_text().splitlines()]
         machine = lines[0]["machine"]
-        device = machine["device"] if machine["arch"] else f"{machine['processor']}, 2 threads"
+        device = (machine["device"] if machine["arch"] else f"{machine['processor']}, 2 threads") + sizes
         for level in [*sorted({one["problem"].split("/")[0] for one in lines}), ""]:
             chosen = [one for one in lines if one["problem"].startswith(level)]
             gains = sorted(one["speedup"] if one["chosen"] != "original" else 1.0 for one in chosen)

@@ -202,6 +202,7 @@ WITHOUT_SERIES = {
     "heldout-h200",
     "kernels-h200",
     "kernels-numpy",
+    "optimize-current-h200",
     "optimize-h200",
     "train-gpt",
     "tune-h200",

@@ -101,6 +101,24 @@ def _ops_of_torch(torch, device: str) -> Iterator[Door]:
     )
 
 
+def _optimized(torch, device: str) -> Door:
+    """A module of several ops, of which a plan is one kernel or graph."""
+    import quern.torch as qt
+
+    class Sums(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = torch.nn.BatchNorm1d(16)
+
+        def forward(self, x):
+            y = self.norm(x)
+            return (y / (1 + y.abs()) * torch.sigmoid(y) + y.tanh()).sum(1)
+
+    x, model = torch.randn(32, 16, device=device), Sums().to(device).eval().requires_grad_(False)
+    fast = qt.optimize(model, x, seconds=0.2)
+    return Door("quern.torch.optimize, a call", lambda: fast(x), lambda: model(x), "the module")
+
+
 def _compiled(torch, function: Callable) -> Callable:
     return torch.no_grad()(torch.compile(function, fullgraph=True))
 
@@ -128,6 +146,7 @@ def _gradients_of_torch(torch, device: str) -> Iterator[Door]:
     )  # fmt: skip
     yield _mlp(torch, device)
     yield _lion(torch, device)
+    yield _optimized(torch, device)
 
 
 def _mlp(torch, device: str) -> Door:
