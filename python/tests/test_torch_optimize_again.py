@@ -60,6 +60,25 @@ def test_a_call_like_the_one_before_takes_the_short_way(case):
     assert case.runs == 4
 
 
+def test_what_is_no_call_of_it_is_left_alone(case):
+    function, parts = case.fast.again.func, case.fast.again.args[0]
+    for arguments in [(), (parts,), (None, case.x, 0.5), (parts[:-1], case.x, 0.5), (parts, case.x)]:
+        assert function(*arguments) is NotImplemented
+
+
+def test_tensors_without_dimensions_and_elements():
+    model, values = of(lambda x, y: x), (torch.tensor(2.0), torch.zeros(0, 3))
+    fast = runtime.Fast(
+        model, None, lambda x, y: [x + 1, y + 1], None, [], [], [], [], [0, 1], values, {}, runtime.flat_tuple(2), False
+    )
+    with torch.no_grad():
+        fast.results(values, {})
+        x, y = fast.again(*values)
+        assert float(x) == 3 and y.shape == (0, 3)
+        assert fast.again(torch.ones(1), values[1]) is NotImplemented
+        assert fast.again(values[0], torch.zeros(3, 0)) is NotImplemented
+
+
 def test_several_results_are_a_tuple():
     case = Case(several=True)
     with torch.no_grad():

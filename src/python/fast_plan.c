@@ -249,10 +249,10 @@ static qn_object *enter(qn_object *self, qn_object *const *arguments, ptrdiff_t 
   visit v;
   v.plan = qn_py.PyCapsule_GetPointer(self, NULL);
   if (!v.plan) return NULL;
-  v.parts = arguments[0];
-  v.arguments = arguments + 1;
   qn_object *outputs = NULL;
-  if ((size_t)n == v.plan->n + 1 && fits(&v)) {
+  v.parts = n < 1 ? NULL : arguments[0];
+  v.arguments = n < 1 ? NULL : arguments + 1;
+  if (v.parts && (size_t)n == v.plan->n + 1 && length(v.parts) == N_PARTS && fits(&v)) {
     if (part(&v, GRAPHS) == qn_py._Py_NoneStruct) return run(&v);
     outputs = by_graph(&v);
   }
@@ -269,8 +269,8 @@ static bool remember(qn_object *argument, qn_py_array *array)
   if (!qn_array_read(QN_OF_TORCH, argument, array)) return false;
   qn_tensor *t = &array->tensor; /* the tensor itself is not held */
   const size_t bytes = (size_t)t->ndim * sizeof *t->shape;
-  t->shape = memmove(array->extents, t->shape, bytes);
-  if (t->strides) t->strides = memmove(array->extents + QN_MAX_NDIM, t->strides, bytes);
+  if (bytes) t->shape = memmove(array->extents, t->shape, bytes);
+  if (bytes && t->strides) t->strides = memmove(array->extents + QN_MAX_NDIM, t->strides, bytes);
   return true;
 }
 
