@@ -139,3 +139,28 @@ def test_windows_of_several_lines_are_right(side, stride, shape, laid):
     got = _program.build(captured.graph, plan, None, "plan").plan(x)
     for one, want in zip(got, run(x)):
         torch.testing.assert_close(one, want, equal_nan=True)
+
+
+PICKED = {  # how many kernels; -1: with PyTorch's op
+    "cross entropy": (lambda x, y: torch.nn.functional.cross_entropy(x, y), 2),
+    "without a mean": (lambda x, y: torch.nn.functional.cross_entropy(x, y, reduction="none", ignore_index=3), 1),
+    "of columns": (lambda x, y: torch.softmax(x, 0).gather(0, y[None, :7]), 1),
+    "of whole numbers": (lambda x, y: x.round().long().gather(1, y[:, None]) + 1, 1),
+    "of memory": (lambda x, y: x.gather(1, y[:, None]) + 1, -1),
+    "several of a row": (lambda x, y: torch.softmax(x, 1).gather(1, y[:, None].expand(-1, 2)), -1),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("case", PICKED)
+def test_an_element_of_a_row_by_its_place_is_of_its_kernel(case, dtype):
+    function, kernels = PICKED[case]
+    x, y = (randn(50, 7) * 3).to(dtype), torch.arange(50) % 7
+    model = of(function)
+    search = _search.Search(model, model, (x, y), {}, Report())
+    one = next(one for one in search.alternatives() if one.name == "fused")
+    kinds = [step["kind"] for step in one.plan["steps"]]
+    assert kinds == ["kernel"] * kernels if kernels > 0 else "extern" in kinds
+    with torch.no_grad():
+        torch.testing.assert_close(search.fast(one)(x, y), model(x, y))
+        assert case != "without a mean" or (model(x, y) == 0).any()

@@ -114,6 +114,39 @@ static void place(qn_lowering *l, int which)
   give(l, 0, top);
 }
 
+static bool is_memory(const qn_lowering *l, int value)
+{
+  const qn_graph_value *v = qn_value_at(l, value);
+  while (v->form == QN_FORM_AFFINE || v->form == QN_FORM_RESHAPE) v = qn_value_at(l, v->argument[0]);
+  return v->form == QN_FORM_INPUT || v->form == QN_FORM_EXTERN;
+}
+
+/* An element of each row by its place, as of a log-softmax in a cross entropy: the sum of the row with zeros in place
+ * of the others, in the loops that compute it. Of memory the op itself reads less. */
+static void gather(qn_lowering *l, int which)
+{
+  (void)which;
+  const int a = qn_given_value(l, 0, "self"), at = qn_given_value(l, 2, "index");
+  if (l->why) return;
+  int64_t shape[QN_GRAPH_DIMS];
+  const qn_graph_value *v = qn_value_at(l, a), *places = qn_value_at(l, at);
+  const int ndim = v->ndim, d = qn_wrapped(l, qn_given_integer(l, 1, "dim", 0), ndim);
+  qn_give_up_if(l, l->why || is_memory(l, a), "elements of memory by their places");
+  memcpy(shape, v->shape, sizeof shape);
+  shape[d] = 1;
+  qn_give_up_if(l, places->ndim != ndim || memcmp(shape, places->shape, (size_t)ndim * sizeof *shape),
+                "several elements of a row by their places");
+  shape[d] = v->shape[d];
+  const int place = qn_made(l, QN_FORM_IOTA, QN_I64, ndim, shape, -1, -1);
+  if (l->why) return;
+  l->graph->value[place].step = 1;
+  l->graph->value[place].dim = d;
+  const int there = qn_words_typed(l, QN_GRAPH_EQ, QN_BOOL, QN_I64, place, at, -1);
+  give(l, 0,
+       qn_reduced(l, QN_GRAPH_REDUCE_SUM, qn_words(l, QN_GRAPH_WHERE, there, a, qn_number(l, 0)), UINT32_C(1) << d,
+                  l->type));
+}
+
 /* which: 0 the variance, 1 with the mean, 2 its root */
 static void variance(qn_lowering *l, int which)
 {
@@ -235,6 +268,7 @@ const qn_graph_rule qn_graph_reduce_rules[] = {QN_ATEN("sum", reduce, QN_GRAPH_R
                                                QN_ATEN("argmin", place, QN_GRAPH_REDUCE_ARGMIN),
                                                DIM("max", place, QN_GRAPH_REDUCE_ARGMAX),
                                                DIM("min", place, QN_GRAPH_REDUCE_ARGMIN),
+                                               QN_ATEN("gather", gather, 0),
                                                {"aten.var.correction", variance, 0},
                                                {"aten.var_mean.correction", variance, 1},
                                                {"aten.std.correction", variance, 2},

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What taking composite ops apart leaves behind: views that change nothing, batches of products with one matrix, which
-are one product of more rows, and exclusive scans, which are scans of what begins with nothing."""
+are one product of more rows, exclusive scans, which are scans of what begins with nothing, and the device of casts."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ FEW_ROWS = 64  # of a batch's product, up to which a copy of the rows costs less
 
 
 def simplify(graph: Graph) -> None:
+    _drop_devices(graph)
     products = [node for node in graph.nodes if node.op == "aten.bmm.default"]
     joined = [node for node in graph.nodes if node.op == "aten.cat.default"]
     if sum([*(_one_product(graph, node) for node in products), *(_one_scan(graph, node) for node in joined)]):
@@ -34,6 +35,16 @@ def simplify(graph: Graph) -> None:
             to[Ref(node.name)] = same
     _fold.redirect(graph, to)
     _graph.drop_unused(graph)
+
+
+def _drop_devices(graph: Graph) -> None:
+    """Of casts, where all is on one device: what names it would be a copy to another to who does not know that."""
+    named = [node.kwargs["device"] for node in graph.nodes if node.kwargs.get("device") is not None]
+    if any(device.type != graph.device for device in named):
+        return
+    for node in graph.nodes:
+        if node.op == "aten._to_copy.default":
+            node.kwargs.pop("device", None)
 
 
 def _key(meta: Meta) -> tuple:
