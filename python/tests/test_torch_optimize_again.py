@@ -317,6 +317,15 @@ def test_a_replay_that_fails_goes_the_longer_way(graphed, monkeypatch):
     assert not fast.replay.lock.locked()
     assert torch.equal(fast.again(x), model(x))  # nobody holds the outputs that were not handed out
 
+    class Lock:
+        def acquire(self):
+            raise KeyboardInterrupt
+
+    parts = list(fast.again.args[0])
+    parts[13] = Lock()
+    with pytest.raises(KeyboardInterrupt):
+        fast.again.func(tuple(parts), x)
+
 
 def test_a_region_of_a_compiled_model_takes_the_short_way(monkeypatch):
     """As AOTAutograd calls it, with inputs that stay where they are."""

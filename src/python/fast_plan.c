@@ -230,7 +230,7 @@ static bool is_in_order(const visit *v)
   return (device.kind != QN_CUDA || qn_stream_current(QN_OF_TORCH, device.index, &stream)) && stream == last;
 }
 
-/* NULL: it cannot be run by a graph. */
+/* NULL: it cannot be run by a graph, or with a Python exception set, that of an interrupted wait. */
 static qn_object *by_graph(const visit *v)
 {
   qn_object *outputs = NULL, *lock = part(v, LOCK);
@@ -255,6 +255,7 @@ static qn_object *enter(qn_object *self, qn_object *const *arguments, ptrdiff_t 
   if (v.parts && (size_t)n == v.plan->n + 1 && length(v.parts) == N_PARTS && fits(&v)) {
     if (part(&v, GRAPHS) == qn_py._Py_NoneStruct) return run(&v);
     outputs = by_graph(&v);
+    if (!outputs && qn_py.PyErr_Occurred()) return NULL;
   }
   if (outputs) return finish(&v, outputs);
   qn_py.PyErr_Clear();
