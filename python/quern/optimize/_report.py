@@ -33,7 +33,7 @@ class Report:
     least_bytes: int = 0  # inputs, parameters and outputs once
     bandwidth: float = 0.0  # bytes per second of a copy
     program: str = ""  # the text of the plan
-    seconds: float = 0.0
+    seconds: float = 0.0  # without waiting for other jobs and compiling for torch.compile
 
     def describe_plan(self, plan: dict, ops: dict[str, str], kept: list[str]) -> None:
         """kept: nodes whose kernels were slower."""

@@ -101,6 +101,7 @@ class Search:
         self.times: dict[str, int] = {}  # of kernels and PyTorch's ops alone
         self.compiled: dict[str, Callable] = {}  # the module by torch.compile, to be timed beside
         self.busy: set[str] = set()  # alternatives whose calls keep the GPU busy without a CUDA graph
+        self.beside = 0.0  # seconds that torch.compile took
         self.own_peak: int | None = None  # bytes that a call of the module takes beside its inputs and weights
         refuse_call(model, args, kwargs)
         result, found, states = _capture.watched_run(model, args, kwargs, self.device)
@@ -199,7 +200,7 @@ class Search:
         if before[0] is None:
             _ahead.compile_kernels([(x.main, x.plan, x.program.names) for x in alternatives if x.main and x.program])
         if compare:
-            self._compile()
+            self._for_peers(self._compile)
         self._give_back()  # others' turns need memory
         with _timing.in_turn():
             return self._timed(name, before, alternatives, seconds, verify)
@@ -233,7 +234,7 @@ class Search:
                 full = made.name + (GRAPHED if graphed else "")
                 self._enter(racers, replace(made, name=full, graphed=graphed), reference)
         if self.compiled and self.cuda and not self.captured.states:
-            self._capture_compiled()
+            self._for_peers(self._capture_compiled)
         chosen = self._fastest(racers, seconds, reference if verify else None)
         for fast, _ in racers.values():
             if chosen is None or fast is not chosen[0]:
@@ -366,6 +367,11 @@ class Search:
         self.report.samples = samples
         return samples
 
+    def _for_peers(self, step: Callable[[], None]) -> None:
+        start = time.monotonic()
+        step()
+        self.beside += time.monotonic() - start
+
     def _compile(self) -> None:
         """The module by torch.compile's default mode, if that runs it."""
         try:
@@ -469,7 +475,7 @@ class Found:
 
 def search(model, forward, args, kwargs, report: Report, seconds: float, verify: bool, compare=False) -> Found | None:
     """The plan for calls of one kind; None: the module itself, and the report says why."""
-    start, waited = time.monotonic(), _timing.in_turn.waited
+    start, waited, made = time.monotonic(), _timing.in_turn.waited, None
     try:
         made = Search(model, forward, args, kwargs, report)
         chosen = made.choose(seconds, verify, compare)
@@ -477,7 +483,7 @@ def search(model, forward, args, kwargs, report: Report, seconds: float, verify:
         report.why.append(f"it runs as it was: {error}")
         return None
     finally:
-        report.seconds = time.monotonic() - start - (_timing.in_turn.waited - waited)
+        report.seconds = time.monotonic() - start - (_timing.in_turn.waited - waited) - (made.beside if made else 0)
     if chosen is None:
         return None
     fast, alternative = chosen
