@@ -575,6 +575,16 @@ def test_slower_kernels_become_pytorchs_ops(monkeypatch):
             assert torch.allclose(a, b)
 
 
+def test_a_module_that_was_the_fastest_is_taken_at_once(monkeypatch):
+    take(monkeypatch, "original")
+    model, x = of(lambda x: x.exp().sum(0)), randn(40, 30)
+    assert optimize(model, x, seconds=0.01).report.why == ["the module itself is the fastest"]
+    monkeypatch.setattr(_search.Search, "alternatives", lambda self: pytest.fail("it makes plans again"))
+    report = optimize(model, x).report
+    assert report.why == ["the module itself was the fastest when the alternatives were timed before"]
+    assert report.chosen == "original"
+
+
 def test_a_plan_whose_kernels_are_all_slower_is_none(monkeypatch):
     monkeypatch.setattr(_select, "losers", lambda main, *rest: [node.name for node in main.nodes])
     report = optimize(of(lambda x: x.exp().sum(0)), (randn(40, 30),)).report

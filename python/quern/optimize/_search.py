@@ -196,7 +196,11 @@ class Search:
     # ---- the choice ----
     def choose(self, seconds: float, verify: bool, compare: bool) -> tuple[Fast, Alternative] | None:
         name = _kept.key(self.captured.graph, self.model, self.device)
-        before, alternatives = (None, []) if compare else _kept.look(name), self.alternatives()
+        before = (None, []) if compare else _kept.look(name)
+        if before[0] == "original":
+            self.report.why.append("the module itself was the fastest when the alternatives were timed before")
+            return None
+        alternatives = self.alternatives()
         if before[0] is None:
             _ahead.compile_kernels([(x.main, x.plan, x.program.names) for x in alternatives if x.main and x.program])
         if compare:
@@ -218,7 +222,7 @@ class Search:
         racers: dict[str, tuple[Fast, Alternative]] = {}
         kept = self._kept(*before, alternatives, reference)
         if kept is not None:
-            return kept or None
+            return kept
         right = [(self._enter(racers, alternative, reference), alternative) for alternative in alternatives]
         for fast, alternative in right:
             if fast is None or alternative.graphed:
@@ -337,10 +341,7 @@ class Search:
         return replace(alternative, name=name, program=program, main=main, plan=plan, prepare=prepare, kept=nodes)
 
     def _kept(self, name: str | None, nodes: list[str], alternatives: list[Alternative], reference: _verify.Reference):
-        """What was chosen before, () for the module itself; None: nothing, or it is not right any more."""
-        if name == "original":
-            self.report.why.append("the module itself was the fastest when the alternatives were timed before")
-            return ()
+        """What was chosen before; None: nothing, or it is not right any more."""
         for alternative in alternatives:
             if name is not None and alternative.name == name.replace(ALONE, ""):
                 with contextlib.suppress(Exception):  # then it is chosen anew
