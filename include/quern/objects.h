@@ -128,7 +128,8 @@ QN_API qn_status qn_fast_body_create(const qn_fast_body *source, void **call, vo
  *  7 functions of no arguments, and 8 their answers
  *  9 numbers of the arguments that the plan takes, and 10 the plan, a function of them that returns a list
  * 11 None, or graphs that run in the plan's place: (a function of no arguments, its outputs, the numbers of their
- *    storages, how many hold each of them when nobody else does, the addresses of what the plan takes)
+ *    storages, how many hold each of them when nobody else does, and of what the plan takes the addresses, or None and
+ *    the tensor that it is copied to)
  * 12 an object with the `handle` of the stream of their last replay, and 13 their lock
  * 14 a function of a storage's number: how many hold it; 15 one of a tensor: another one of its memory
  * 16 a function of the list of outputs, or None for the first of them

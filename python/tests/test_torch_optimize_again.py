@@ -3,6 +3,7 @@
 every other call to it."""
 
 import contextlib
+import functools
 
 import pytest
 
@@ -261,12 +262,17 @@ def test_the_functions_parts_are_seen_by_the_collector():
 
 
 # ---- graphs ----
+def inputs(player, copied):
+    player.copied = list(copied)
+    return [copied.get(k, value) for k, value in enumerate(player.values)]
+
+
 @pytest.fixture
 def graphed(monkeypatch):
     player = Player(monkeypatch)
     model, x = of(lambda x: torch.tanh(x) * 2), randn(4, 6)
     fast = runtime.Fast(model, model, lambda x: [torch.tanh(x) * 2], None, [], [], [], [], [0], (x,), {}, None, True)
-    player.plan, player.inputs = fast._direct, lambda copied: [copied.get(0, x)]
+    player.plan, player.inputs, player.values = fast._direct, functools.partial(inputs, player), [x]
     with torch.no_grad():
         for _ in range(_replay.STEADY + 1):
             fast(x)
@@ -295,14 +301,52 @@ def test_an_output_of_the_short_way_does_not_change_while_it_is_held(graphed):
     for _ in range(4):
         y = fast.again(x)
         assert torch.equal(y, model(x))
-    assert player.replays == replays + 4 and len(fast.again.args[0][11]) == _replay.MOST
+    assert player.replays == replays + 4 and player.captures == 1 + _replay.MOST  # the first copies
 
 
-def test_a_graph_for_another_address_or_stream_is_left_alone(graphed):
+def test_a_value_that_moves_is_copied_the_short_way(graphed):
     player, model, fast, x = graphed
-    assert fast.again(x.clone()) is NotImplemented
+    captures, replays = player.captures, player.replays
+    moved = [randn(6, 6)[k : k + 4] for k in range(3)]  # each elsewhere
+    for k in range(6):
+        other = moved[k % 3].add_(1)
+        player.values = [other]
+        assert torch.equal(fast.again(other), model(other))
+        assert player.copied == [0]
+    player.values = [x]
+    assert torch.equal(fast.again(x), model(x)) and player.copied == []
+    assert player.captures == captures and player.replays == replays + 7
+
+
+def test_a_value_that_may_stay_is_counted_the_longer_way(graphed):
+    player, model, fast, x = graphed
+    other, captures = randn(6, 6)[1:5], player.captures
+    player.values = [other]
+    assert fast.again(other) is not NotImplemented
+    for _ in range(_replay.STEADY + 1):
+        assert fast.again(other) is NotImplemented
+        assert torch.equal(fast(other), model(other))
+    assert player.captures == captures + 1  # a graph that reads it there
+    replays = player.replays
+    assert torch.equal(fast.again(other), model(other))
+    assert player.replays == replays + 1 and player.copied == []
+
+
+def test_a_graph_on_another_stream_is_left_alone(graphed):
+    player, model, fast, x = graphed
     fast.replay.handle = 7
     assert fast.again(x) is NotImplemented
+
+
+def test_a_plan_that_returns_its_input(monkeypatch):
+    """No storage of a graph's own is handed out."""
+    player, model, x = Player(monkeypatch), of(lambda x: x), randn(4, 6)
+    fast = runtime.Fast(model, model, lambda x: [x], None, [], [], [], [], [0], (x,), {}, None, True)
+    player.plan, player.inputs = fast._direct, lambda copied: [copied.get(0, x)]
+    with torch.no_grad():
+        for _ in range(_replay.STEADY + 3):
+            assert fast(x).data_ptr() == x.data_ptr() or not fast.replay.instances[0].fixed
+        assert fast.again(x).data_ptr() == x.data_ptr()
 
 
 def test_a_replay_that_fails_goes_the_longer_way(graphed, monkeypatch):

@@ -10,19 +10,20 @@
 /* The parts, as quern/objects.h lists them. */
 enum { VALUES, SLOTS, PLACES, CONSTANTS, VERSIONS, MODULES, TRAINING, SWITCHES, ANSWERS };
 enum { USERS = ANSWERS + 1, RUN, GRAPHS, STREAM, LOCK, COUNT, DETACH, FINISH, N_PARTS };
-enum { REPLAY, OUTPUTS, STORAGES, HOLDERS, ADDRESSES }; /* of a graph */
+enum { REPLAY, OUTPUTS, STORAGES, HOLDERS, ADDRESSES, COPIES }; /* of a graph */
 enum { MOST_ARGUMENTS = 128, EQUAL = 2 /* Py_EQ */ };
 
 /* What is remembered of the arguments. */
 typedef struct plan {
   size_t n;
-  qn_device device;        /* of the first tensor */
-  qn_py_array arguments[]; /* of type QN_NONE: no tensor */
+  qn_device device;           /* of the first tensor */
+  void *last[MOST_ARGUMENTS]; /* where tensors were in the call before, by a graph */
+  qn_py_array arguments[];    /* of type QN_NONE: no tensor */
 } plan;
 
 /* One call. */
 typedef struct visit {
-  const plan *plan;
+  plan *plan;
   qn_object *parts;
   qn_object *const *arguments;
   void *data[MOST_ARGUMENTS]; /* tensors' addresses */
@@ -114,6 +115,7 @@ static bool fits_argument(visit *v, size_t k)
   qn_py_array now;
   const qn_py_array *then = &v->plan->arguments[k];
   qn_object *given = v->arguments[k], *was = item(part(v, VALUES), k);
+  v->data[k] = NULL;
   if (then->tensor.dtype == QN_NONE)
     return given == was ||
            (qn_type_of(given) == qn_type_of(was) && qn_py.PyObject_RichCompareBool(given, was, EQUAL) == 1);
@@ -172,12 +174,17 @@ static qn_object *run(const visit *v)
   return outputs ? finish(v, outputs) : NULL;
 }
 
-/* Does it read the values where they are, and does nobody hold its outputs? */
+/* Does it read the values where they are, or copy those that move, and does nobody hold its outputs? A value that is
+ * copied though it is where it was in the call before is one that may stay: this is the longer way's to count. */
 static bool may_run(const visit *v, qn_object *graph)
 {
-  qn_object *users = part(v, USERS), *storages = item(graph, STORAGES);
-  for (size_t k = 0; k < length(users); k++)
-    if (qn_py.PyLong_AsVoidPtr(item(item(graph, ADDRESSES), k)) != v->data[number(users, k)]) return false;
+  qn_object *users = part(v, USERS), *addresses = item(graph, ADDRESSES), *storages = item(graph, STORAGES);
+  for (size_t k = 0; k < length(users); k++) {
+    const size_t at = number(users, k);
+    if (item(addresses, k) == qn_py._Py_NoneStruct ? v->data[at] == v->plan->last[at]
+                                                   : v->data[at] != qn_py.PyLong_AsVoidPtr(item(addresses, k)))
+      return false;
+  }
   for (size_t k = 0; k < length(storages); k++) {
     qn_object *holders = qn_py.PyObject_CallFunctionObjArgs(part(v, COUNT), item(storages, k), NULL);
     if (!holders || take_number(holders) != (long long)number(item(graph, HOLDERS), k)) return false;
@@ -204,17 +211,32 @@ static qn_object *hand_out(const visit *v, qn_object *outputs)
   return list;
 }
 
+static bool copy_values(const visit *v, qn_object *copies)
+{
+  qn_object *users = part(v, USERS);
+  for (size_t k = 0; k < length(copies); k++) {
+    if (item(copies, k) == qn_py._Py_NoneStruct) continue;
+    qn_object *value = v->arguments[number(users, k)];
+    qn_object *done = qn_py.PyObject_CallMethodObjArgs(item(copies, k), qn_py.word.copy_, value, NULL);
+    if (!done) return false;
+    qn_py.Py_DecRef(done);
+  }
+  return true;
+}
+
 static qn_object *replay(const visit *v)
 {
   qn_object *graphs = part(v, GRAPHS), *outputs = NULL;
   for (size_t k = 0; k < length(graphs) && !outputs; k++) {
-    if (!may_run(v, item(graphs, k))) continue;
-    outputs = hand_out(v, item(item(graphs, k), OUTPUTS));
-    qn_object *done = outputs ? call(item(item(graphs, k), REPLAY)) : NULL;
+    qn_object *graph = item(graphs, k);
+    if (!may_run(v, graph)) continue;
+    outputs = hand_out(v, item(graph, OUTPUTS));
+    qn_object *done = outputs && copy_values(v, item(graph, COPIES)) ? call(item(graph, REPLAY)) : NULL;
     if (!done && outputs) qn_py.Py_DecRef(outputs);
     if (!done) return NULL;
     qn_py.Py_DecRef(done);
   }
+  for (size_t k = 0; k < v->plan->n; k++) v->plan->last[k] = v->data[k];
   return outputs;
 }
 
@@ -293,13 +315,16 @@ qn_status qn_fast_plan_create(void *parts, void *arguments, void **callable)
   qn_try(qn_try_allocate(&made, sizeof *made + n * sizeof *made->arguments, "a fast call"));
   made->n = n;
   made->device = (qn_device){QN_CPU, 0};
+  memset(made->last, 0, sizeof made->last);
   for (size_t k = n; k-- > 0;) {
     const qn_tensor *t = &made->arguments[k].tensor;
     if (!remember(item(arguments, k), &made->arguments[k])) {
       qn_release(made);
       return qn_fail(QN_UNSUPPORTED, "python: argument %zu is a tensor that has no fast calls", k);
     }
-    if (t->dtype != QN_NONE) made->device = t->device;
+    if (t->dtype == QN_NONE) continue;
+    made->device = t->device;
+    made->last[k] = t->data;
   }
   return qn_python_function(&method, made, end, callable);
 }

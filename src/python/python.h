@@ -60,6 +60,7 @@ typedef struct qn_object qn_object; /* any Python object */
 #define QN_PYTHON_NAMES(X)                                                                                             \
   X(acquire)                                                                                                           \
   X(address)                                                                                                           \
+  X(copy_)                                                                                                             \
   X(data_ptr)                                                                                                          \
   X(dtype)                                                                                                             \
   X(get_device)                                                                                                        \

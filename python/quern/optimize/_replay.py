@@ -45,6 +45,12 @@ class _Instance:
         self.graph.replay()
         return [out.detach() if isinstance(out, torch.Tensor) else out for out in self.outputs]
 
+    def parts(self) -> tuple:
+        copied, n = dict(zip(self.places, self.copies)), len(self.places) + len(self.fixed)
+        storages, none = (tuple(one[k] for one in self.holders) for k in (0, 1))
+        reads = tuple(self.fixed.get(k) for k in range(n)), tuple(copied.get(k) for k in range(n))
+        return (self.graph.replay, tuple(self.outputs), storages, none, *reads)
+
 
 class Replay:
     """Calls `plan(*values)` by graphs. plan: returns a list. updated: tensors that the plan itself changes, which the
@@ -88,13 +94,8 @@ class Replay:
         return self.plan(*values)
 
     def parts(self) -> tuple | None:
-        """The graphs that read all values where they are, and what runs them, as quern/objects.h wants them; None: no
-        graph does yet."""
-        graphs = tuple(
-            (one.graph.replay, tuple(one.outputs), *zip(*one.holders), tuple(one.fixed[k] for k in sorted(one.fixed)))
-            for one in self.instances
-            if not one.places
-        )
+        """The graphs and what runs them, as quern/objects.h wants them; None: there are none yet."""
+        graphs = tuple(one.parts() for one in self.instances)
         return (graphs, self, self.lock, torch._C._storage_Use_Count, torch.Tensor.detach) if graphs else None
 
     def _steady(self, addresses: list[int]) -> dict[int, int]:
