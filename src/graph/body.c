@@ -397,6 +397,7 @@ qn_status qn_body_write(const qn_graph *graph, const bool *is_root, const qn_fus
   const bool failed = w->row.failed || body->header.failed;
   body->schedule = p.schedule;
   body->width = p.width;
+  body->by_lines = p.near_n > 0;
   if (!body->unfit) {
     body->source = w->row;
     w->row = (qn_text){0};

@@ -43,6 +43,7 @@ typedef struct qn_body {
   } scratch[2];
   qn_schedule schedule;
   int width;         /* elements that a thread reads and writes by one access */
+  bool by_lines;     /* neighbouring threads have pieces of lines that lie otherwise in what is read */
   const char *unfit; /* NULL; else why there is no such kernel, and nothing else counts */
 } qn_body;
 

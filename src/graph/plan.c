@@ -135,7 +135,7 @@ static qn_status add_kernel(const qn_fusion *f, int k, qn_text *text)
   add_tensors(f->graph, output, n_outputs, "", body, text);
   qn_fused_domain(f->graph, kernel, &rows, &length);
   add_launch(body, "metal", text);
-  qn_text_add(text, "%s", qn_schedule_name(body->schedule));
+  qn_text_add(text, "%s%s", qn_schedule_name(body->schedule), body->by_lines ? ", in pieces of lines" : "");
   if (kernel->rows >= 0) qn_text_add(text, ": %lld rows of %lld", (long long)rows, (long long)length);
   qn_text_add(text, "\"}");
   return QN_OK;
