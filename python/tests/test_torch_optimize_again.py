@@ -3,6 +3,7 @@
 every other call to it."""
 
 import contextlib
+import ctypes
 import functools
 
 import pytest
@@ -11,6 +12,7 @@ torch = pytest.importorskip("torch")
 if not hasattr(torch.export, "default_decompositions"):
     pytest.skip("before torch 2.6 models cannot be captured", allow_module_level=True)
 
+from quern import _fast  # noqa: E402
 from quern.optimize import _backend, _capture, _replay, runtime  # noqa: E402
 from test_torch_optimize_replay import Player  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
@@ -65,6 +67,19 @@ def test_what_is_no_call_of_it_is_left_alone(case):
     function, parts = case.fast.again.func, case.fast.again.args[0]
     for arguments in [(), (parts,), (None, case.x, 0.5), (parts[:-1], case.x, 0.5), (parts, case.x)]:
         assert function(*arguments) is NotImplemented
+
+
+def test_what_has_no_short_way_is_refused(case):
+    function, parts = ctypes.py_object(), case.fast.again.args[0]
+    create = functools.partial(_fast.pylib.qn_fast_plan_create, parts)
+    with pytest.raises(ValueError, match="a plan has 2 parts, it must have 17"):
+        _fast.pylib.qn_fast_plan_create((1, 2), (), ctypes.byref(function))
+    with pytest.raises(ValueError, match="a plan of 129 arguments, at most 128 have fast calls"):
+        create((0,) * 129, ctypes.byref(function))
+    with pytest.raises(RuntimeError, match="argument 1 is a tensor that has no fast calls"):
+        create((0, torch.zeros(2, dtype=torch.complex64)), ctypes.byref(function))
+    assert _fast.plan(parts, (torch.zeros(2, dtype=torch.complex64),)) is None
+    create((0,) * 128, ctypes.byref(function))
 
 
 def test_tensors_without_dimensions_and_elements():
