@@ -146,6 +146,7 @@ OTHER_ARGUMENTS = {
     "type": lambda x: (x.double(), 0.5),
     "subclass": lambda x: (x.as_subclass(Subclass), 0.5),
     "no tensor": lambda x: (x.tolist(), 0.5),
+    "a view that negates": lambda x: (torch._neg_view(x), 0.5),
     "number": lambda x: (x, 0.25),
     "kind of number": lambda x: (x, torch.tensor(0.5)),
     "fewer": lambda x: (x,),
@@ -160,6 +161,7 @@ def test_other_arguments_are_left_alone(case, kind):
         case.model.w.requires_grad_("counts" not in kind)
         assert case.again() is not NotImplemented
         assert case.again(*OTHER_ARGUMENTS[kind](case.x)) is NotImplemented
+        assert case.fast.results(OTHER_ARGUMENTS[kind](case.x), {}) is None
 
 
 def test_strides_of_extents_of_1_count():

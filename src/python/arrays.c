@@ -193,6 +193,11 @@ static bool has_tangents(void)
 
 static qn_object *call(qn_object *function) { return qn_py.PyObject_CallFunctionObjArgs(function, NULL); }
 
+bool qn_torch_negates(qn_object *tensor)
+{
+  return is_active(qn_py.PyObject_CallFunctionObjArgs(torch->is_neg, tensor, NULL));
+}
+
 bool qn_torch_is_free(bool *may_record)
 {
   if (!torch) return false;
@@ -209,7 +214,7 @@ qn_torch_state qn_torch_look(qn_object *const *tensors, size_t n)
   if (!qn_torch_is_free(&may_record)) return QN_TORCH_OTHER;
   for (size_t k = 0; k < n; k++) {
     if (!tensors[k]) continue;
-    if (is_active(qn_py.PyObject_CallFunctionObjArgs(torch->is_neg, tensors[k], NULL))) return QN_TORCH_OTHER;
+    if (qn_torch_negates(tensors[k])) return QN_TORCH_OTHER;
     records |= may_record && is_active(get(tensors[k], qn_py.word.requires_grad));
   }
   return records ? QN_TORCH_RECORDS : QN_TORCH_PLAIN;

@@ -30,6 +30,7 @@ qn_dtype qn_dtype_of_object(const qn_object *object);
 bool qn_array_read(qn_framework framework, qn_object *object, qn_py_array *array);
 /* Where a tensor of PyTorch's is; false with a Python exception set. */
 bool qn_torch_address(qn_object *tensor, void **address);
+bool qn_torch_negates(qn_object *tensor); /* it is a view that negates what memory has */
 /* What stands between a call and these tensors (NULL among them is none): a mode, a transform, tracing, forward-mode
  * tangents, a view that negates; or nothing but autograd, which would record the call; or nothing. */
 typedef enum qn_torch_state { QN_TORCH_PLAIN, QN_TORCH_RECORDS, QN_TORCH_OTHER } qn_torch_state;

@@ -121,7 +121,8 @@ static bool fits_argument(visit *v, size_t k)
            (qn_type_of(given) == qn_type_of(was) && qn_py.PyObject_RichCompareBool(given, was, EQUAL) == 1);
   if (qn_framework_of(given) != QN_OF_TORCH || !qn_array_read(QN_OF_TORCH, given, &now)) return false;
   v->data[k] = now.tensor.data;
-  return now.as_new == then->as_new && is_alike(&now.tensor, &then->tensor) && !records(v, given);
+  return now.as_new == then->as_new && is_alike(&now.tensor, &then->tensor) && !qn_torch_negates(given) &&
+         !records(v, given);
 }
 
 static bool fits_switch(const visit *v, size_t k)

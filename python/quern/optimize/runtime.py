@@ -66,7 +66,7 @@ def _guard(leaves: Sequence) -> Callable[..., bool]:
             names |= {f"D{k}": leaf.dtype, f"P{k}": leaf.device, f"S{k}": leaf.shape, f"T{k}": leaf.stride()}
             tests.append(
                 f"a{k}.__class__ in KINDS and a{k}.dtype is D{k} and a{k}.shape == S{k} and a{k}.stride() == T{k} "
-                f"and a{k}.device == P{k}"
+                f"and a{k}.device == P{k} and not a{k}.is_neg() and not a{k}.is_conj()"
             )
         else:
             names |= {f"V{k}": leaf, f"C{k}": type(leaf)}
