@@ -118,21 +118,25 @@ typedef struct qn_fast_body {
  * the bytes of its workspace. */
 QN_API qn_status qn_fast_body_create(const qn_fast_body *source, void **call, void **learn);
 
-/* The same of a plan in the place of a module's forward. arguments: a tuple, those of the call that was made; of its
- * tensors alone their kind is remembered. parts: what the function is given at each call before the arguments, a tuple
- * of tuples, functions and objects:
- *  0 the arguments' values (of a tensor, anything)
- *  1 a table and a key of each of the module's tensors, and 2 its address
- *  3 numbers of those among them that constants were made from, and 4 their versions
- *  5 modules, and 6 whether each is in training
- *  7 functions of no arguments, and 8 their answers
- *  9 numbers of the arguments that the plan takes, and 10 the plan, a function of them that returns a list
- * 11 None, or graphs that run in the plan's place: (a function of no arguments, its outputs, the numbers of their
- *    storages, how many hold each of them when nobody else does, and of what the plan takes the addresses, or None and
- *    the tensor that it is copied to)
- * 12 an object with the `handle` of the stream of their last replay, and 13 their lock
- * 14 a function of a storage's number: how many hold it; 15 one of a tensor: another one of its memory
- * 16 a function of the list of outputs, or None for the first of them
+/* The same for a plan that takes the place of a module's forward. arguments: a tuple of the arguments of a call that
+ * was made. The function remembers the values' kinds, and holds no tensor. It is called with `parts` and the arguments
+ * of a call. It runs the call where parts 0 to 8 still describe the module, the arguments and PyTorch. parts is a
+ * tuple: 0 a tuple of the arguments; the entry of a tensor is not read 1 a tuple of a table and a key for each tensor
+ * of the module    2 a tuple of the tensors' addresses 3 a tuple of numbers: the tensors that constants are made from
+ * 4 a tuple of the versions of these tensors 5 a tuple of modules                                            6 a tuple
+ * of bools: their `training` 7 a tuple of functions without arguments                        8 a tuple of their answers
+ *  9 a tuple of numbers: the arguments that the plan takes
+ * 10 the plan: a function of these arguments that returns a list; None where part 11 has graphs
+ * 11 None, or a tuple of CUDA graphs that run instead of the plan. Each is a tuple:
+ *      a function without arguments that replays it; a tuple of its outputs;
+ *      a tuple of the outputs' storages, as numbers; a tuple of each storage's users while nobody has an output;
+ *      a tuple with an entry for each argument of 9: the address that the graph reads, or None where it reads a copy;
+ *      a tuple likewise: the tensor that the argument is copied to, or None
+ * 12 an object whose `stream` is that of the last replay; its `cuda_stream` is the handle
+ * 13 the graphs' lock: an object with `acquire` and `release`
+ * 14 a function of a storage's number that returns how many users it has
+ * 15 a function of a tensor that returns a new tensor with the same memory
+ * 16 a function of the list of outputs that returns the result, or None: the result is the first output
  * QN_UNSUPPORTED: an argument is a tensor that cannot be read here. */
 QN_API qn_status qn_fast_plan_create(void *parts, void *arguments, void **callable);
 
