@@ -114,11 +114,12 @@ static void place(qn_lowering *l, int which)
   give(l, 0, top);
 }
 
-static bool is_memory(const qn_lowering *l, int value)
+/* Whether it is memory, or a view of memory. */
+static bool shows_memory(const qn_lowering *l, int value)
 {
   const qn_graph_value *v = qn_value_at(l, value);
   while (v->form == QN_FORM_AFFINE || v->form == QN_FORM_RESHAPE) v = qn_value_at(l, v->argument[0]);
-  return v->form == QN_FORM_INPUT || v->form == QN_FORM_EXTERN;
+  return qn_is_memory(v);
 }
 
 /* An element of each row by its place, as of a log-softmax in a cross entropy: the sum of the row with zeros in place
@@ -131,7 +132,7 @@ static void gather(qn_lowering *l, int which)
   int64_t shape[QN_GRAPH_DIMS];
   const qn_graph_value *v = qn_value_at(l, a), *places = qn_value_at(l, at);
   const int ndim = v->ndim, d = qn_wrapped(l, qn_given_integer(l, 1, "dim", 0), ndim);
-  qn_give_up_if(l, l->why || is_memory(l, a), "elements of memory by their places");
+  qn_give_up_if(l, l->why || shows_memory(l, a), "elements of memory by their places");
   memcpy(shape, v->shape, sizeof shape);
   shape[d] = 1;
   qn_give_up_if(l, places->ndim != ndim || memcmp(shape, places->shape, (size_t)ndim * sizeof *shape),

@@ -255,8 +255,8 @@ static const qn_graph_value *word_of(const qn_lowering *l, int value, qn_graph_w
   return v->form == QN_FORM_WORD && v->word == word && (v->dtype == l->type || v->dtype == QN_BOOL) ? v : NULL;
 }
 
-/* What a value is the softplus of, as core ATen writes it; -1: of nothing, or tanh tells it from a beyond its
- * threshold. */
+/* The argument of a softplus in the form that core ATen gives it. -1: the value is no softplus, or its threshold is so
+ * low that tanh of it is below 1. */
 static int argument_of_softplus(const qn_lowering *l, int value)
 {
   const qn_graph_value *where = word_of(l, value, QN_GRAPH_WHERE);

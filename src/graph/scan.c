@@ -53,14 +53,21 @@ static void write_totals(int k, const char *when, long long parts, const char *s
   qn_text_add(to, "threadgroup_barrier(mem_flags::mem_threadgroup);\n");
 }
 
+/* `name` in each of the first lanes becomes the total up to this lane, by a tree. */
+static void write_lanes(const char *name, int k, long long lanes, const char *function, const char *type, qn_text *to)
+{
+  qn_text_add(to, "for (ushort d = 1; d < %lld; d <<= 1) {\nconst %s y = simd_shuffle_up(%s%d, d);\n", lanes, type,
+              name, k);
+  qn_text_add(to, "if (thread_index_in_simdgroup >= d) %s%d = %s(y, %s%d);\n}\n", name, k, function, name, k);
+}
+
 /* The lanes of each simdgroup scan the totals of all of them. */
 static void write_groups(const qn_cut *p, int k, const char *function, const char *type, qn_text *to)
 {
   const long long parts = (long long)(p->threads / 32);
   write_totals(k, "if (thread_index_in_simdgroup == 31) ", parts, "", to);
   qn_text_add(to, "%s g%d = z%d[k %% 2 * %lld + thread_index_in_simdgroup %% %lld];\n", type, k, k, parts, parts);
-  qn_text_add(to, "for (ushort d = 1; d < %lld; d <<= 1) {\nconst %s y = simd_shuffle_up(g%d, d);\n", parts, type, k);
-  qn_text_add(to, "if (thread_index_in_simdgroup >= d) g%d = %s(y, g%d);\n}\n", k, function, k);
+  write_lanes("g", k, parts, function, type, to);
   qn_text_add(to, "const %s y%d = simd_shuffle(g%d, max(int(simdgroup_index_in_threadgroup), 1) - 1);\n", type, k, k);
   qn_text_add(to, "e%d = %s(simdgroup_index_in_threadgroup ? %s(a%d, y%d) : a%d, e%d);\n", k, function, function, k, k,
               k, k);
@@ -91,8 +98,7 @@ static void write_together(qn_writer *w, int k, const char *function, const char
     write_columns(p, k, function, type, to);
     return;
   }
-  qn_text_add(to, "for (ushort d = 1; d < 32; d <<= 1) {\nconst %s y = simd_shuffle_up(x%d, d);\n", type, k);
-  qn_text_add(to, "if (thread_index_in_simdgroup >= d) x%d = %s(y, x%d);\n}\n", k, function, k);
+  write_lanes("x", k, 32, function, type, to);
   qn_text_add(to, "%s e%d = simd_shuffle_up(x%d, 1);\nif (thread_index_in_simdgroup == 0) e%d = ", type, k, k, k);
   qn_write_first(to, v);
   qn_text_add(to, ";\n");
