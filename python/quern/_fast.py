@@ -273,9 +273,27 @@ def body(kernel: ctypes.c_void_p, n_inputs: int, n_outputs: int) -> tuple[Callab
     return call.value, learn.value
 
 
-def plan(parts: tuple, arguments: tuple) -> Callable | None:
-    """The fast call of a plan for calls like that of these arguments, a function of them; None: they have none. parts:
-    as in quern/objects.h; who holds the function holds them."""
+def plan(
+    arguments: tuple,
+    values: tuple,
+    users: Iterable[int],
+    finish: Callable | None,
+    run: Callable | None = None,
+    graphs: tuple = (None,) * 5,
+    slots: Iterable[tuple] = (),
+    addresses: Iterable[int] = (),
+    constants: Iterable[int] = (),
+    versions: Iterable[int] = (),
+    modules: Iterable[object] = (),
+    training: Iterable[bool] = (),
+    switches: Iterable[Callable] = (),
+) -> Callable | None:
+    """A function of arguments for calls like that of these arguments; None: they have none. quern/objects.h says what
+    the parts are. graphs: its parts 11 to 15. The answers of `switches` are those of now."""
+    entries = tuple(entry for slot in slots for entry in slot)
+    module = entries, tuple(addresses), tuple(constants), tuple(versions), tuple(modules), tuple(training)
+    asked = tuple(switches), tuple(switch() for switch in switches)
+    parts = (values, *module, *asked, tuple(users), run, *graphs, finish)
     bind()
     function = ctypes.py_object()
     try:

@@ -5,6 +5,7 @@ every other call to it."""
 import contextlib
 import ctypes
 import functools
+import types
 
 import pytest
 
@@ -78,7 +79,7 @@ def test_what_has_no_short_way_is_refused(case):
         create((0,) * 129, ctypes.byref(function))
     with pytest.raises(RuntimeError, match="argument 1 is a tensor that has no fast calls"):
         create((0, torch.zeros(2, dtype=torch.complex64)), ctypes.byref(function))
-    assert _fast.plan(parts, (torch.zeros(2, dtype=torch.complex64),)) is None
+    assert _fast.plan((torch.zeros(2, dtype=torch.complex64),), (None,), [0], None) is None
     create((0,) * 128, ctypes.byref(function))
 
 
@@ -351,7 +352,7 @@ def test_a_value_that_may_stay_is_counted_the_longer_way(graphed):
 
 def test_a_graph_on_another_stream_is_left_alone(graphed):
     player, model, fast, x = graphed
-    fast.replay.handle = 7
+    fast.replay.stream = types.SimpleNamespace(cuda_stream=7)
     assert fast.again(x) is NotImplemented
 
 

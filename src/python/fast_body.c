@@ -54,12 +54,6 @@ typedef struct visit {
   qn_exec exec;
 } visit;
 
-static qn_object *answer(qn_object *object)
-{
-  qn_py.Py_IncRef(object);
-  return object;
-}
-
 /* ---- keys ---- */
 static void put(key *k, const void *bytes, size_t n)
 {
@@ -155,12 +149,12 @@ static bool read(visit *v, size_t at, qn_object *object, key *k)
 {
   const qn_framework framework = qn_framework_of(object);
   if (framework == QN_NO_FRAMEWORK) {
-    v->numbers[at] = answer(object);
+    v->numbers[at] = qn_answer(object);
     return at < v->body->n_inputs && put_scalar(k, object);
   }
   if (v->framework && framework != v->framework) return false;
   v->framework = framework;
-  v->objects[at] = answer(object);
+  v->objects[at] = qn_answer(object);
   if (!qn_array_read(framework, object, &v->arrays[at])) return false;
   put_array(k, &v->arrays[at]);
   return true;
@@ -285,7 +279,7 @@ static qn_object *make(const visit *v, const entry *e, size_t k)
   if (at < MOST_ARRAYS) return qn_array_new(v->framework, v->objects[at], &v->arrays[at], wanted->ndim, wanted->shape);
   qn_object *pair = qn_py.PyObject_CallFunctionObjArgs(qn_py.PyTuple_GetItem(e->makers, (ptrdiff_t)k), NULL);
   if (!pair) return NULL;
-  qn_object *made = answer(qn_py.PyTuple_GetItem(pair, 0));
+  qn_object *made = qn_answer(qn_py.PyTuple_GetItem(pair, 0));
   qn_py.Py_DecRef(pair);
   return made;
 }
@@ -298,7 +292,7 @@ static bool fill_outputs(visit *v, const entry *e, qn_tensor *out)
     const int stored = e->stored_in[k];
     if (stored >= 0) {
       if (!v->objects[stored] || v->objects[n + k] || v->arrays[stored].read_only) return false;
-      v->objects[n + k] = answer(v->objects[stored]);
+      v->objects[n + k] = qn_answer(v->objects[stored]);
       v->arrays[n + k] = v->arrays[stored];
       out[k] = v->arrays[stored].tensor;
       continue;
@@ -368,7 +362,7 @@ static qn_object *returned(const visit *v)
       qn_py.Py_DecRef(list);
       return NULL;
     }
-    qn_py.PyList_SetItem(list, (ptrdiff_t)k, answer(v->made[k] ? v->made[k] : v->objects[n + k]));
+    qn_py.PyList_SetItem(list, (ptrdiff_t)k, qn_answer(v->made[k] ? v->made[k] : v->objects[n + k]));
   }
   return list;
 }
@@ -379,7 +373,7 @@ static qn_object *run(visit *v, const entry *e)
   qn_kernel_call call = *e->call;
   if (!find_place(v, e) || !fill_outputs(v, e, out) || !lend(v, e)) {
     qn_py.PyErr_Clear();
-    return answer(qn_py._Py_NotImplementedStruct);
+    return qn_answer(qn_py._Py_NotImplementedStruct);
   }
   fill_inputs(v, e, in);
   call.inputs = in;
@@ -416,9 +410,9 @@ static qn_object *enter(qn_object *self, qn_object *const *arguments, ptrdiff_t 
   v.arguments = arguments;
   key k;
   if (!v.body) return NULL;
-  if (n != N_ARGUMENTS) return answer(qn_py._Py_NotImplementedStruct);
+  if (n != N_ARGUMENTS) return qn_answer(qn_py._Py_NotImplementedStruct);
   entry *e = look(&v, &k) ? take(v.body, &k) : NULL;
-  qn_object *made = e ? run(&v, e) : answer(qn_py._Py_NotImplementedStruct);
+  qn_object *made = e ? run(&v, e) : qn_answer(qn_py._Py_NotImplementedStruct);
   leave(&v);
   if (e) give(v.body, e);
   return made;
@@ -430,7 +424,7 @@ static bool remember(const visit *v, const key *k)
   entry *e, *out = NULL;
   qn_object *const *given = v->arguments;
   if (qn_try_allocate(&e, sizeof *e + k->n, "a call of a kernel") != QN_OK) return false;
-  *e = (entry){.held = answer(given[HELD]), .makers = answer(given[MAKERS])};
+  *e = (entry){.held = qn_answer(given[HELD]), .makers = qn_answer(given[MAKERS])};
   e->call = qn_py.PyLong_AsVoidPtr(given[CALL]);
   e->alone = given[ALONE] == qn_py._Py_TrueStruct;
   e->workspace_bytes = (size_t)qn_py.PyLong_AsLongLong(given[WORKSPACE]);
@@ -458,11 +452,11 @@ static qn_object *learn(qn_object *self, qn_object *const *arguments, ptrdiff_t 
   v.body = qn_py.PyCapsule_GetPointer(self, NULL);
   v.arguments = arguments;
   if (!v.body) return NULL;
-  if (n != N_LEARNED) return answer(qn_py._Py_NoneStruct);
+  if (n != N_LEARNED) return qn_answer(qn_py._Py_NoneStruct);
   if (look(&v, &k)) remember(&v, &k);
   leave(&v);
   qn_py.PyErr_Clear();
-  return answer(qn_py._Py_NoneStruct);
+  return qn_answer(qn_py._Py_NoneStruct);
 }
 
 static void end(qn_object *capsule)

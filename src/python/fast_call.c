@@ -364,12 +364,6 @@ static bool count_writes(const visit *v, const qn_call *call)
   return true;
 }
 
-static qn_object *answer(qn_object *object)
-{
-  qn_py.Py_IncRef(object);
-  return object;
-}
-
 /* With a Python exception set. */
 static qn_object *fail(const visit *v, qn_status status)
 {
@@ -387,9 +381,9 @@ static qn_object *returned(const visit *v)
   ptrdiff_t n = 0;
   for (size_t role = 0; role < n_roles(v); role++)
     if (v->fast->source.results >> role & 1) results[n++] = v->made[role] ? v->made[role] : v->objects[role];
-  if (n < 2) return answer(n ? results[0] : qn_py._Py_NoneStruct);
+  if (n < 2) return qn_answer(n ? results[0] : qn_py._Py_NoneStruct);
   tuple = qn_py.PyTuple_New(n);
-  for (ptrdiff_t k = 0; tuple && k < n; k++) qn_py.PyTuple_SetItem(tuple, k, answer(results[k]));
+  for (ptrdiff_t k = 0; tuple && k < n; k++) qn_py.PyTuple_SetItem(tuple, k, qn_answer(results[k]));
   return tuple;
 }
 
@@ -399,7 +393,7 @@ static qn_object *record(const visit *v)
   const ptrdiff_t n = (ptrdiff_t)v->fast->n_arguments;
   qn_object *all = qn_py.PyTuple_New(n);
   if (!all) return NULL;
-  for (ptrdiff_t k = 0; k < n; k++) qn_py.PyTuple_SetItem(all, k, answer(v->arguments[k]));
+  for (ptrdiff_t k = 0; k < n; k++) qn_py.PyTuple_SetItem(all, k, qn_answer(v->arguments[k]));
   qn_object *made = qn_py.PyObject_CallObject(v->fast->source.record, all);
   qn_py.Py_DecRef(all);
   return made;
@@ -408,15 +402,15 @@ static qn_object *record(const visit *v)
 static qn_object *run(visit *v)
 {
   _Alignas(16) char params[1024];
-  if (!read_arrays(v) || !set_params(v, params)) return answer(qn_py._Py_NotImplementedStruct);
+  if (!read_arrays(v) || !set_params(v, params)) return qn_answer(qn_py._Py_NotImplementedStruct);
   if (v->records) return record(v);
-  if (!make_results(v) || !flatten_all(v) || !find_place(v)) return answer(qn_py._Py_NotImplementedStruct);
+  if (!make_results(v) || !flatten_all(v) || !find_place(v)) return qn_answer(qn_py._Py_NotImplementedStruct);
   qn_call call = {.op = qn_op_of(v->fast->source.op), .exec = &v->exec, .params = params, .n = v->n};
   const qn_fp_word word = qn_fp_enter();
   const bool good = validate(v, &call);
   const qn_status status = good ? launch(v, &call) : QN_OK;
   qn_fp_leave(word);
-  if (!good) return answer(qn_py._Py_NotImplementedStruct);
+  if (!good) return qn_answer(qn_py._Py_NotImplementedStruct);
   if (status != QN_OK) return fail(v, status);
   if (!count_writes(v, &call)) return NULL;
   return returned(v);
@@ -428,7 +422,7 @@ static qn_object *enter(qn_object *self, qn_object *const *arguments, ptrdiff_t 
   visit v;
   if (!fast) return NULL;
   if (n != (ptrdiff_t)fast->n_arguments || arguments[n - 1] != qn_py._Py_NoneStruct)
-    return answer(qn_py._Py_NotImplementedStruct);
+    return qn_answer(qn_py._Py_NotImplementedStruct);
   v.fast = fast;
   v.arguments = arguments;
   v.framework = QN_NO_FRAMEWORK;

@@ -9,7 +9,7 @@
 
 /* The parts, as quern/objects.h lists them. */
 enum { VALUES, SLOTS, PLACES, CONSTANTS, VERSIONS, MODULES, TRAINING, SWITCHES, ANSWERS };
-enum { USERS = ANSWERS + 1, RUN, GRAPHS, STREAM, LOCK, COUNT, DETACH, FINISH, N_PARTS };
+enum { USERS = ANSWERS + 1, RUN, GRAPHS, REPLAYS, LOCK, COUNT, DETACH, FINISH, N_PARTS };
 enum { REPLAY, OUTPUTS, STORAGES, HOLDERS, ADDRESSES, COPIES }; /* of a graph */
 enum { MOST_ARGUMENTS = 128, EQUAL = 2 /* Py_EQ */ };
 
@@ -29,12 +29,6 @@ typedef struct visit {
   void *data[MOST_ARGUMENTS]; /* tensors' addresses */
   bool may_record;            /* autograd would, where a tensor asks for it */
 } visit;
-
-static qn_object *answer(qn_object *object)
-{
-  qn_py.Py_IncRef(object);
-  return object;
-}
 
 static qn_object *item(qn_object *tuple, size_t at) { return qn_py.PyTuple_GetItem(tuple, (ptrdiff_t)at); }
 static qn_object *part(const visit *v, size_t which) { return item(v->parts, which); }
@@ -169,7 +163,7 @@ static qn_object *run(const visit *v)
   qn_object *users = part(v, USERS), *values = qn_py.PyTuple_New((ptrdiff_t)length(users));
   if (!values) return NULL;
   for (size_t k = 0; k < length(users); k++)
-    qn_py.PyTuple_SetItem(values, (ptrdiff_t)k, answer(v->arguments[number(users, k)]));
+    qn_py.PyTuple_SetItem(values, (ptrdiff_t)k, qn_answer(v->arguments[number(users, k)]));
   qn_object *outputs = qn_py.PyObject_CallObject(part(v, RUN), values);
   qn_py.Py_DecRef(values);
   return outputs ? finish(v, outputs) : NULL;
@@ -201,7 +195,7 @@ static qn_object *hand_out(const visit *v, qn_object *outputs)
   for (size_t k = 0; list && k < n; k++) {
     qn_object *one = item(outputs, k);
     one = qn_framework_of(one) == QN_OF_TORCH ? qn_py.PyObject_CallFunctionObjArgs(part(v, DETACH), one, NULL)
-                                              : answer(one);
+                                              : qn_answer(one);
     if (one) {
       qn_py.PyList_SetItem(list, (ptrdiff_t)k, one);
     } else {
@@ -246,7 +240,9 @@ static bool is_in_order(const visit *v)
 {
   void *stream = NULL, *last = NULL;
   const qn_device device = v->plan->device;
-  qn_object *handle = qn_py.PyObject_GetAttr(part(v, STREAM), qn_py.word.handle);
+  qn_object *of_last = qn_py.PyObject_GetAttr(part(v, REPLAYS), qn_py.word.stream);
+  qn_object *handle = of_last ? qn_py.PyObject_GetAttr(of_last, qn_py.word.cuda_stream) : NULL;
+  if (of_last) qn_py.Py_DecRef(of_last);
   if (!handle) return false;
   last = qn_py.PyLong_AsVoidPtr(handle);
   qn_py.Py_DecRef(handle);
@@ -282,7 +278,7 @@ static qn_object *enter(qn_object *self, qn_object *const *arguments, ptrdiff_t 
   }
   if (outputs) return finish(&v, outputs);
   qn_py.PyErr_Clear();
-  return answer(qn_py._Py_NotImplementedStruct);
+  return qn_answer(qn_py._Py_NotImplementedStruct);
 }
 
 /* ---- what is remembered ---- */

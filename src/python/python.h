@@ -61,16 +61,17 @@ typedef struct qn_object qn_object; /* any Python object */
   X(acquire)                                                                                                           \
   X(address)                                                                                                           \
   X(copy_)                                                                                                             \
+  X(cuda_stream)                                                                                                       \
   X(data_ptr)                                                                                                          \
   X(dtype)                                                                                                             \
   X(get_device)                                                                                                        \
-  X(handle)                                                                                                            \
   X(is_cpu)                                                                                                            \
   X(is_cuda)                                                                                                           \
   X(new_empty)                                                                                                         \
   X(release)                                                                                                           \
   X(requires_grad)                                                                                                     \
   X(shape)                                                                                                             \
+  X(stream)                                                                                                            \
   X(stride)                                                                                                            \
   X(training)                                                                                                          \
   X(_current_level)                                                                                                    \
@@ -106,6 +107,13 @@ qn_status qn_python_find(void);
 /* callable: a new reference to a function whose `self` is a capsule of `data`, which `end` releases with it; where
  * there is no memory for it, at once. */
 qn_status qn_python_function(qn_method *method, void *data, void (*end)(qn_object *capsule), void **callable);
+
+/* Another reference to the object. */
+static inline qn_object *qn_answer(qn_object *object)
+{
+  qn_py.Py_IncRef(object);
+  return object;
+}
 
 /* The exact type; borrowed, which is enough for a comparison with a type that somebody holds. */
 static inline qn_object *qn_type_of(qn_object *object)

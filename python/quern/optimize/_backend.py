@@ -187,8 +187,7 @@ class Region:
         if graphs is None:
             return None
         switches = (torch._C._cuda_isCurrentStreamCapturing,) if self.graph.device == "cuda" else ()
-        states = ((), (), (), (), (), (), switches, (False,) * len(switches))  # Dynamo has guards of these
-        return _fast.plan(((None,) * n, *states, tuple(range(n)), None, *graphs, list), tuple(values))
+        return _fast.plan(tuple(values), (None,) * n, range(n), list, graphs=graphs, switches=switches)
 
 
 regions: list[Region] = []  # of this process, for who wants to know what was done

@@ -16,7 +16,7 @@ from ._graph import Graph, Meta, Node, Ref, Unplannable
 _NORM = "aten._native_batch_norm_legit_no_training.default"
 _PRODUCTS = ("aten.convolution.default", "aten.addmm.default")
 CREATE = ("aten.full.default", "aten.scalar_tensor.default", "aten.arange.start_step", "aten.empty.memory_format")
-OWN = {"aten.native_group_norm.default": runtime.group_norm}  # functions that take the place of PyTorch's ops
+INSTEAD = {"aten.native_group_norm.default": runtime.group_norm}  # functions that take the place of PyTorch's ops
 
 
 def evaluate(graph: Graph, values: dict, seen=lambda node, value, run: None) -> list:
@@ -29,7 +29,7 @@ def evaluate(graph: Graph, values: dict, seen=lambda node, value, run: None) -> 
 
     for node in graph.nodes:
         args, kwargs = _graph.replace(node.args, look), _graph.replace(node.kwargs, look)
-        run = functools.partial(OWN.get(node.op) or _graph.target(node.op), *args, **kwargs)
+        run = functools.partial(INSTEAD.get(node.op) or _graph.target(node.op), *args, **kwargs)
         values[node.name] = value = run()
         seen(node, value, run)
     return [look(ref) for ref in graph.wanted()]

@@ -140,8 +140,8 @@ def _op_name(op: str) -> str:
     namespace, name, overload = op.split(".")
     if namespace == "quern":
         return f"quern.torch.{name}"
-    if op in _fold.OWN:
-        return f"quern.optimize.runtime.{_fold.OWN[op].__name__}"
+    if op in _fold.INSTEAD:
+        return f"quern.optimize.runtime.{_fold.INSTEAD[op].__name__}"
     if namespace == "aten" and name in _FUNCTIONS and not overload.endswith(("out", "Dimname", "names_dim")):
         return f"torch.{name}"
     base = name if namespace == "aten" else f"{namespace}_{name}"

@@ -73,7 +73,6 @@ class Replay:
         self.pool = torch.cuda.graph_pool_handle()
         self.lock = threading.Lock()
         self.stream: torch.cuda.Stream | None = None  # of the last replay
-        self.handle = 0  # of this stream
         self.left, self.calls = MOST_CAPTURES, 0
         self.last: list[int] = []  # addresses
         self.same: list[int] = []  # by place: calls before this one in which the value was where it is now
@@ -137,7 +136,7 @@ class Replay:
         if self.stream is None or current.cuda_stream != self.stream.cuda_stream:
             if self.stream is not None:
                 current.wait_stream(self.stream)
-            self.stream, self.handle = current, current.cuda_stream
+            self.stream = current
 
     def _capture(self, values: Sequence, fixed: dict[int, int]) -> _Instance:
         copied = {

@@ -38,7 +38,8 @@ def simplify(graph: Graph) -> None:
 
 
 def _drop_devices(graph: Graph) -> None:
-    """Of casts, where all is on one device: what names it would be a copy to another to who does not know that."""
+    """A cast that names its device may be a copy to another one. Where the graph has one device, the name says nothing,
+    and is left out."""
     named = [node.kwargs["device"] for node in graph.nodes if node.kwargs.get("device") is not None]
     if any(device.type != graph.device for device in named):
         return

@@ -218,42 +218,28 @@ class Fast:
         return (self._result(outputs),)
 
     def _again(self, leaves: tuple, replay: Replay | None) -> Callable | None:
-        """A function of a call's leaves for calls like this one, which answers NotImplemented to others: looking at
-        a call here takes some ten microseconds. None: a plan whose inputs move, or whose calls are out of the ordinary,
-        has none."""
-        if not self.flat or self.states:
-            return None
+        """A function of a call's leaves for calls like this one. It answers NotImplemented to other calls. None: the
+        calls of this plan have no such function, or its replay has no graph yet."""
         graphs = (None,) * 5 if replay is None else replay.parts()
-        if graphs is None:
+        if not self.flat or self.states or graphs is None:
             return None
         switches = _switches(self.cuda)
         if self.cuda:
             switches.append(torch._C._cuda_isCurrentStreamCapturing)
-        try:
-            answers = tuple(switch() for switch in switches)
-        except RuntimeError:  # TF32's switches, see `state`
-            return None
-        run = self._direct if self.plan is None else functools.partial(self.plan, *self.given)
         spec = self.out_spec
-        finish = (
-            None if spec is None or spec.is_leaf() else tuple if spec == flat_tuple(spec.num_leaves) else self._result
-        )
-        parts = (
-            tuple(self.leaves),
-            tuple(entry for slot in self.slots for entry in slot),
-            tuple(self.addresses or ()),
-            tuple(self.constants) if self.prepare else (),
-            tuple(self.versions),
-            tuple(self.modes),
-            tuple(self.training),
-            tuple(switches),
-            answers,
-            tuple(self.users),
-            run,
-            *graphs,
-            finish,
-        )
-        return _fast.plan(parts, leaves)
+        finish: Callable | None = None if spec is None or spec.is_leaf() else self._result
+        if spec is not None and spec == flat_tuple(spec.num_leaves):
+            finish = tuple
+        try:
+            return _fast.plan(
+                leaves, tuple(self.leaves), self.users,
+                finish=finish,
+                run=self._direct if self.plan is None else functools.partial(self.plan, *self.given), graphs=graphs,
+                slots=self.slots, addresses=self.addresses or (), constants=self.constants if self.prepare else (),
+                versions=self.versions, modules=self.modes, training=self.training, switches=switches,
+            )  # fmt: skip
+        except RuntimeError:  # a switch that refuses to be read, see `state`
+            return None
 
     def _fits(self, leaves: Sequence) -> bool:
         if [m.training for m in self.modes] != self.training:
