@@ -217,10 +217,10 @@ def test_on_a_gpu():
             y = fast.again(x)  # all in one entry into C
             assert y is not NotImplemented and torch.allclose(y, model(x), atol=1e-5)
         for k in range(4):
-            other = x * k  # it is copied
+            other = x * k  # elsewhere than the one before, which is alive: it is copied
             y = fast.again(other)
-            assert y is NotImplemented or torch.allclose(y, model(other), atol=1e-5)
-        del y, other
+            assert y is not NotImplemented and torch.allclose(y, model(other), atol=1e-5)
+            del y
         with torch.cuda.stream(torch.cuda.Stream()):
             assert fast.again(x) is NotImplemented
         graph = torch.cuda.CUDAGraph()

@@ -119,6 +119,9 @@ void qn_store_early(qn_writer *w, const qn_cut *p, int loop, const int *known)
   }
 }
 
+/* Whether the last threads of a line have none of its pieces. */
+static bool has_idle_threads(const qn_cut *p) { return p->run && p->near_apart % p->run; }
+
 static void write_results(qn_writer *w, const qn_cut *p, bool rows)
 {
   int output = 0;
@@ -139,7 +142,7 @@ static void write_results(qn_writer *w, const qn_cut *p, bool rows)
     qn_move_text(&row, &stores);
     if (p->schedule == QN_SCHEDULE_COLUMNS && !p->across) qn_text_add(&row, "}\n");
     if (rows) qn_close_loop(&row, p);
-    if (p->piece || (p->run && p->near_apart % p->run)) qn_text_add(&row, "}\n");
+    if (p->piece || has_idle_threads(p)) qn_text_add(&row, "}\n");
   }
   qn_move_text(&w->row, &row);
   qn_text_free(&stores);
@@ -176,7 +179,7 @@ static void write_position(qn_writer *w, const qn_cut *p)
       qn_text_add(to, "const %s b = t / %lld, c = t / %lld %% %lld, ", type, run * n * pieces, run, n);
       if (pieces > 1) qn_text_add(to, "q = t / %lld %% %lld * %lld + t %% %lld;\n", run * n, pieces, run, run);
       if (pieces == 1) qn_text_add(to, "q = t %% %lld;\n", run);
-      if (p->near_apart % run) qn_text_add(to, "if (q < %lld) {\n", (long long)p->near_apart);
+      if (has_idle_threads(p)) qn_text_add(to, "if (q < %lld) {\n", (long long)p->near_apart);
     } else if (!p->piece)
       qn_text_add(to, "const %s q = thread_position_in_grid.x;\n", type);
     else if (p->near_n) {
