@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 from bench_peers import CPU, SETTINGS, WRONG, make, no_op, planted  # noqa: E402
 from quern import __version__  # noqa: E402
 from quern.bench import __main__ as bench  # noqa: E402
-from quern.bench import command, measure, peers, progress, record, stats, table  # noqa: E402
+from quern.bench import command, doors, measure, peers, progress, record, stats, table  # noqa: E402
 
 
 # ---- statistics, and lines, against the command ----
@@ -442,3 +442,10 @@ def test_on_a_gpu(tmp_path, capsys, types):
     assert eager["wall"]["median_ns"] > line["wall"]["median_ns"]  # hundreds of launches against one
     assert line["host_same_ns"] == line["host"]["median_ns"] and not line["impossible"]
     assert " of many" in quern("report", path, "--peers")
+
+
+def test_a_door_that_there_is_not_is_refused(capsys):
+
+    with pytest.raises(SystemExit, match="2"):
+        doors.main(["--only", "nosuch"])
+    assert "--only is 'nosuch', no door's name has this in it" in capsys.readouterr().err
