@@ -445,7 +445,6 @@ def test_on_a_gpu(tmp_path, capsys, types):
 
 
 def test_a_door_that_there_is_not_is_refused(capsys):
-
     with pytest.raises(SystemExit, match="2"):
         doors.main(["--only", "nosuch"])
     assert "--only is 'nosuch', no door's name has this in it" in capsys.readouterr().err

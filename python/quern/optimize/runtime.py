@@ -220,8 +220,10 @@ class Fast:
     def _again(self, leaves: tuple, replay: Replay | None) -> Callable | None:
         """A function of a call's leaves for calls like this one. It answers NotImplemented to other calls. None: the
         calls of this plan have no such function, or its replay has no graph yet."""
+        if not self.flat or self.states:
+            return None
         graphs = (None,) * 5 if replay is None else replay.parts()
-        if not self.flat or self.states or graphs is None:
+        if graphs is None:
             return None
         switches = _switches(self.cuda)
         if self.cuda:
