@@ -91,7 +91,8 @@ def test_nobody_times_beside_another(tmp_path, busy):
         else:
             other.work_beside()
         words = [sys.executable, "-c", code]
-        child = subprocess.Popen(words, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True)
+        environment = {**ENVIRONMENT, "QUERN_CACHE_DIR": str(tmp_path / "cache")}  # a choice kept would not be timed
+        child = subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True)
         assert child.stdout and child.stdout.readline() == "ready\n"
         with pytest.raises(subprocess.TimeoutExpired):
             child.wait(timeout=1)

@@ -49,4 +49,5 @@ def run(fn, tmp_path, world=2, backend="gloo"):
     said = []
     while not failures.empty():
         said.append(failures.get())
-    assert not late and all(process.exitcode == 0 for process in ranks), "\n".join(said) or f"{len(late)} ranks hang"
+    ended = [process.exitcode for process in ranks]
+    assert not late and not any(ended), "\n".join(said) or f"{len(late)} ranks hang; the statuses of all are {ended}"
