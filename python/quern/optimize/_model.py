@@ -134,7 +134,10 @@ def optimize(
     elif isinstance(example_inputs, (tuple, list)):
         args = tuple(example_inputs)
     else:
-        raise TypeError(f"example_inputs is a {type(example_inputs).__name__}, it must be a tensor or a tuple")
+        kind = type(example_inputs).__name__
+        raise TypeError(
+            f"example_inputs is a {kind}, it must be a tensor or a tuple; keywords go as (model, (), {{...}})"
+        )
     if example_kwargs is not None and not isinstance(example_kwargs, dict):
         kind = type(example_kwargs).__name__
         raise TypeError(f"example_kwargs is a {kind}, it must be a dict; several inputs are one tuple: (model, (x, y))")
