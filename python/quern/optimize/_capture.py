@@ -6,7 +6,6 @@ forward replaces by new tensors (states, such as a recurrent net's) are inputs o
 from __future__ import annotations
 
 import contextlib
-import copy
 import io
 import random
 import sys
@@ -17,7 +16,7 @@ from dataclasses import dataclass, field
 import torch
 from torch.utils import _pytree as pytree
 
-from . import _graph
+from . import _graph, _objects
 from ._graph import Graph, Unplannable
 from .runtime import Attributes, slot_of
 
@@ -69,40 +68,6 @@ class Captured:
 
 
 # ---- the watched run ----
-def _attributes(model: torch.nn.Module) -> list:
-    found = []
-    for name, module in model.named_modules():
-        values = {
-            k: v
-            for k, v in vars(module).items()
-            if not isinstance(v, torch.Tensor) and (k[0] != "_" or isinstance(v, (int, float, str)))
-        }
-        with contextlib.suppress(Exception):
-            values = copy.deepcopy(values)
-        tensors = {**vars(module), **module._buffers}
-        found.append((name, {**values, **{k: v for k, v in tensors.items() if isinstance(v, torch.Tensor)}}))
-    return found
-
-
-def _same(a, b) -> bool:
-    try:
-        return bool(a == b)
-    except Exception:  # of an object that has its own idea of equality
-        return a is b
-
-
-def _changed_attributes(before: list, model: torch.nn.Module) -> list[str]:
-    after, changed = dict(_attributes(model)), []
-    for name, values in before:
-        new = after.get(name, {})
-        for key in {*values, *new}:
-            plain = isinstance(values.get(key), (int, float, str, bool, list, dict, tuple, type(None)))
-            moved = isinstance(values.get(key), torch.Tensor) and values[key] is not new.get(key)
-            if key not in values or key not in new or moved or (plain and not _same(values[key], new[key])):
-                changed.append(f"{name}.{key}" if name else key)
-    return changed
-
-
 def random_states(device: torch.device) -> list:
     states = [torch.get_rng_state(), random.getstate()]
     if device.type == "cuda":
@@ -144,21 +109,21 @@ class _Watch(io.TextIOBase):
 
 
 def watched_run(model: torch.nn.Module, args: tuple, kwargs: dict, device: torch.device):
-    """The outputs of one call with the new values of the states, the sentences of what a graph cannot hold, and the
-    states. They are as they were before, on the device where the model has them. Whether ops that may draw random
-    numbers do so, as recurrent nets with a dropout of 0 do not, is seen here alone."""
+    """The outputs of one call, objects among them held, with the new values of the states; the sentences of what a
+    graph cannot hold; and the states. They are as they were before, on the device where the model has them. Whether
+    ops that may draw random numbers do so, as recurrent nets with a dropout of 0 do not, is seen here alone."""
     tensors = [t for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
     kept = [t.detach().clone() for t in tensors]
     states = random_states(device)
     out, err = _Watch(sys.stdout), _Watch(sys.stderr)
 
     def run():
-        before, kinds = _attributes(model), {s.target: _kind(s.tensor) for s in attributes(model)}
+        before, kinds = _objects.attributes(model), {s.target: _kind(s.tensor) for s in attributes(model)}
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), torch.no_grad(), _kept_attributes(model):
             with _kept_buffers(model):
                 result = model(*args, **kwargs)
             new = {s.target: s.tensor for s in attributes(model)}
-            changed = _changed_attributes(before, model)
+            changed = _objects.changed(before, _objects.attributes(model))
         fixed = [name for name in changed if name not in kinds or name not in new or kinds[name] != _kind(new[name])]
         return (result, [new[name] for name in changed if name not in fixed]), changed, fixed
 
@@ -175,7 +140,7 @@ def watched_run(model: torch.nn.Module, args: tuple, kwargs: dict, device: torch
         result, changed, fixed = run()
     if fixed:
         found.append(f"it changes its attribute {fixed[0]}")
-    return result, found, [slot for slot in attributes(model) if slot.target in changed]
+    return _objects.held(result), found, [slot for slot in attributes(model) if slot.target in changed]
 
 
 def attributes(model: torch.nn.Module) -> list[Slot]:
@@ -245,8 +210,8 @@ def _decompositions():
     return table
 
 
-class _Stateful(torch.nn.Module):
-    """A model with its states as arguments and their new values behind its results."""
+class _Whole(torch.nn.Module):
+    """A model with its states as arguments and their new values behind its results, whose objects are held."""
 
     def __init__(self, model: torch.nn.Module, states: list[Slot]) -> None:
         super().__init__()
@@ -256,7 +221,7 @@ class _Stateful(torch.nn.Module):
         kept = [slot.tensor for slot in self.states]
         try:
             _put(self.states, values)
-            return self.model(*args, **kwargs), [slot.tensor for slot in self.states]
+            return _objects.held(self.model(*args, **kwargs)), [slot.tensor for slot in self.states]
         finally:
             _put(self.states, kept)
 
@@ -278,20 +243,25 @@ def _slot(model: torch.nn.Module, spec, exported, name: str) -> Slot:
 
 
 def _target(model: torch.nn.Module, spec) -> str:
-    return spec.target.removeprefix("model.") if isinstance(model, _Stateful) else spec.target
+    return spec.target.removeprefix("model.") if isinstance(model, _Whole) else spec.target
 
 
 def capture(
-    model: torch.nn.Module, args: tuple, kwargs: dict, device: torch.device, states: Sequence[Slot] = ()
+    model: torch.nn.Module,
+    args: tuple,
+    kwargs: dict,
+    device: torch.device,
+    states: Sequence[Slot] = (),
+    objects: bool = False,
 ) -> Captured:
-    """Unplannable: a sentence."""
-    states = list(states)
+    """objects: there are some among the results. Unplannable: a sentence."""
+    states, whole = list(states), objects or bool(states)
     leaves = [*pytree.tree_leaves((args, kwargs)), *(slot.tensor for slot in states)]
     # Each argument a tensor of its own: else two that happen to be one tensor would be one input of the graph.
     given = args, kwargs, leaves[len(leaves) - len(states) :]
     apart, named, values = pytree.tree_map(lambda x: x.detach() if isinstance(x, torch.Tensor) else x, given)
-    if states:
-        model, apart, named = _Stateful(model, states), (apart, named, values), {}
+    if whole:
+        model, apart, named = _Whole(model, states), (apart, named, values), {}
     try:
         with torch.no_grad(), warnings.catch_warnings(), kept_state(model):
             warnings.simplefilter("ignore")
@@ -318,7 +288,7 @@ def capture(
         if slot.tensor.device != device:
             raise Unplannable(f"{slot.target} is on {slot.tensor.device}, not on {device}")
     in_spec, out_spec = exported.call_spec.in_spec, exported.call_spec.out_spec
-    if states:
+    if whole:
         out_spec = pytree.tree_structure(pytree.tree_unflatten([0] * out_spec.num_leaves, out_spec)[0])
     return Captured(graph, slots, users, leaves, in_spec, out_spec, states)
 

@@ -22,6 +22,7 @@ from . import (
     _fold,
     _graph,
     _kept,
+    _objects,
     _planner,
     _products,
     _program,
@@ -108,7 +109,8 @@ class Search:
         result, found, states = _capture.watched_run(model, args, kwargs, self.device)
         if found:
             raise Unplannable(", ".join(found))
-        self.captured = _capture.capture(model, args, kwargs, self.device, states)
+        objects = _objects.are_in(result)
+        self.captured = _capture.capture(model, args, kwargs, self.device, states, objects)
         tensors = [*model.parameters(), *model.buffers(), *(slot.tensor for slot in states)]
         self.aliases = _verify.aliases(result, args, kwargs, tensors)
         self.constants = [] if self._inference_weights() else self.captured.constants

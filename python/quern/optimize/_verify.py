@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..kernelbench import _compare
-from . import _capture, _convolutions
+from . import _capture, _convolutions, _objects
 
 # Two results of one class of precision may differ by so many of the module's own errors against float64, which are root
 # mean squares: where PyTorch rounds to TF32, as in cuDNN by default, these are above the tolerance of float32.
@@ -143,7 +143,7 @@ class Reference:
         args, kwargs = call
         with torch.no_grad(), _capture.kept_state(self.model):
             before = [(slot, slot.tensor) for slot in _capture.attributes(self.model)]
-            result = function(*args, **kwargs)
+            result = _objects.held(function(*args, **kwargs))
             states = [slot.tensor for slot, was in before if slot.tensor is not was]
             sharing = _shared((result, states), args, kwargs, [*self.tensors, *(was for _, was in before)])
             strides = [t.stride() for t in _tensors((result, states))]
@@ -159,7 +159,7 @@ class Reference:
             slot.table[slot.key] = double(slot.tensor)
         with torch.no_grad():
             args, kwargs = pytree.tree_map(double, call)
-            return model(*args, **kwargs)
+            return _objects.held(model(*args, **kwargs))
 
     def _settle(self, call: tuple, got, want) -> bool:
         """Puts the wanted values in the place of NaN and infinities that prove nothing, because the module has others

@@ -11,6 +11,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from .. import _fast
+from . import _objects
 from ._memory import Memory as Memory
 from ._replay import Replay
 
@@ -160,7 +161,7 @@ class Fast:
         self.state = state(self.cuda)
         self.modes = [m for m in model.modules() if m is model or _matters(m)]
         self.training = [m.training for m in self.modes]
-        self.out_spec = out_spec
+        self._gives(out_spec)
         self.kinds = [(t.dtype, t.shape, t.stride(), t.device) for t in self._tensors()]
         self.addresses: list[int] | None = None  # of the slots' tensors, for which all below was made
         self.versions: list[int] = []
@@ -275,8 +276,14 @@ class Fast:
         for k, value in zip(self.users, values):
             leaves[k] = value
         args, kwargs = pytree.tree_unflatten(leaves, self.in_spec)
-        outputs, self.out_spec = pytree.tree_flatten(self.forward(*args, **kwargs))
+        outputs, spec = pytree.tree_flatten(_objects.held(self.forward(*args, **kwargs)))
+        if spec != self.out_spec:
+            self._gives(spec)
         return outputs
+
+    def _gives(self, spec: pytree.TreeSpec | None) -> None:
+        self.out_spec = spec
+        self.objects = spec is not None and _objects.are_in(pytree.tree_unflatten([0] * spec.num_leaves, spec))
 
     def _result(self, outputs: list):
         spec = self.out_spec
@@ -284,7 +291,8 @@ class Fast:
             return outputs[0]
         if spec == flat_tuple(len(outputs)):
             return tuple(outputs)
-        return pytree.tree_unflatten(outputs, spec)
+        made = pytree.tree_unflatten(outputs, spec)
+        return _objects.built(made) if self.objects else made
 
 
 class Rebuilt:
