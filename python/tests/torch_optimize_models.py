@@ -80,6 +80,13 @@ class Block(nn.Module):
         return x + self.mlp(self.norm2(x))
 
 
+def image_of_tokens():
+    """A batch of 1, in whose strides fake tensors and real ones differ, so that PyTorch chooses another layout."""
+    net = nn.Conv2d(6, 12, 3, stride=2, padding=1, groups=6)
+    make = lambda net, x: F.gelu(net(x[:, 1:].transpose(1, 2).reshape(1, 6, 9, 9))).flatten(2).softmax(1)  # noqa: E731
+    return of(make, net), (randn(1, 82, 6),)
+
+
 def attention():
     return Block(), (randn(2, 9, 16),)
 
@@ -234,6 +241,7 @@ def products():
 
 
 MODELS = [
-    mlp, conv_net, conv_transposed, grouped, attention, sdpa, gru, lstm, losses, scans, embedding, reductions, norms,
-    normed_images, activations, pooling, shapes, mixed_types, empty, scalars, strided, dictionary, products,
+    mlp, conv_net, conv_transposed, grouped, image_of_tokens, attention, sdpa, gru, lstm, losses, scans, embedding,
+    reductions, norms, normed_images, activations, pooling, shapes, mixed_types, empty, scalars, strided, dictionary,
+    products,
 ]  # fmt: skip

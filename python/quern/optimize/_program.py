@@ -36,6 +36,11 @@ _FUNCTIONS = {
 }  # fmt: skip
 
 
+# Ops whose layout is the choice of PyTorch's libraries.
+_CHOOSE_LAYOUT = (
+    "aten.convolution", "aten._convolution", "aten.upsample_", "aten.avg_pool", "aten.max_pool", "aten.adaptive_",
+    "aten._adaptive_", "aten.grid_sampler",
+)  # fmt: skip
 FIXED = 1 << 16  # the most elements of a tensor that is made once for all calls
 
 
@@ -172,6 +177,7 @@ class _Writer:
     def __init__(self, graph: Graph, plan: dict) -> None:
         self.graph, self.plan = graph, plan
         kernels = [step for step in plan["steps"] if step["kind"] == "kernel"]
+        self.reads_memory = bool(kernels)
         self.parts = {_out(out) for step in kernels for out in step["outputs"] if "index" in out}
         given = {
             ref.name for ref in graph.wanted()
@@ -212,6 +218,16 @@ class _Writer:
             return [f"{node.name} = {_op_name(into)}({', '.join([*words, f'out={memory}'])})"]
         return [f"{node.name} = {_op_name(node.op)}({', '.join(words)})"]
 
+    def laid(self, node: _graph.Node) -> list[str]:
+        """A line that gives a result the strides that kernels rely on, where PyTorch may choose others: versions and
+        processors differ, and its fake tensors say something else of a dimension of 1."""
+        meta = node.results[0]
+        view = _fold.is_view(node) and node.op.split(".")[1].endswith("view") and 1 in meta.shape
+        if not self.reads_memory or node.several or not (view or node.op.startswith(_CHOOSE_LAYOUT)):
+            return []
+        fixed = f"quern.optimize.runtime.laid({node.name}, {meta.strides})"
+        return [f"if {node.name}.stride() != {meta.strides}:", f"    {node.name} = {fixed}"]
+
     def kernel(self, step: dict) -> list[str]:
         inputs = ", ".join(self.literal(_in(one)) for one in step["inputs"])
         names, memories, views = "", [], []
@@ -234,7 +250,8 @@ class _Writer:
                 made.append((self.kernel(step), reads, [self.name(_out(out)) for out in step["outputs"]]))
             elif step["node"] not in self.fixed:
                 node = nodes[step["node"]]
-                made.append((self.extern(node), [self.name(ref) for ref in node.refs()], [node.name]))
+                lines = [*self.extern(node), *self.laid(node)]
+                made.append((lines, [self.name(ref) for ref in node.refs()], [node.name]))
         return made
 
 

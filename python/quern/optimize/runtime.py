@@ -77,6 +77,13 @@ def _guard(leaves: Sequence) -> Callable[..., bool]:
     return names["same"]
 
 
+def laid(x: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
+    """It with these strides: a view where only dimensions of 1 have others."""
+    if all(n == 1 or a == b for n, a, b in zip(x.shape, x.stride(), strides)):
+        return x.as_strided(x.shape, strides)
+    return torch.empty_strided(x.shape, strides, dtype=x.dtype, device=x.device).copy_(x)
+
+
 def group_norm(x: torch.Tensor, *args) -> tuple:
     """torch.native_group_norm, which a GPU has for row-major tensors alone, of a tensor in any layout, which its result
     has too."""
