@@ -4,6 +4,7 @@ a call, as the module does."""
 
 import copy
 import runpy
+import warnings
 
 import pytest
 
@@ -11,6 +12,7 @@ torch = pytest.importorskip("torch")
 if not hasattr(torch.export, "default_decompositions"):
     pytest.skip("before torch 2.6 models cannot be captured", allow_module_level=True)
 
+import quern.torch  # noqa: E402
 from quern.optimize import __main__ as command  # noqa: E402
 from quern.optimize import _capture, _search, _verify  # noqa: E402
 from quern.optimize._report import Report  # noqa: E402
@@ -113,6 +115,29 @@ def test_a_result_may_be_an_old_state(planned):  # noqa: F811
     for k in range(3):
         got, by_plan = ran(made, x * k)
         assert by_plan and torch.allclose(got, other(x * k)) and torch.allclose(model.state, other.state)
+
+
+@pytest.mark.parametrize("make", [nn.utils.weight_norm, nn.utils.spectral_norm])
+def test_weights_that_pytorchs_hooks_compute_are_computed_at_each_call(planned, make):  # noqa: F811
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # weight_norm's hooks are the older form
+        model, other = (nn.Sequential(make(nn.Conv1d(4, 6, 3)), nn.ReLU(), make(nn.Conv1d(6, 3, 1))) for _ in "ab")
+    other.load_state_dict(model.eval().state_dict())
+    other.eval()
+    x = randn(2, 4, 9)
+    made = optimize(model, x)
+    for k in range(3):
+        got, by_plan = ran(made, x * k)
+        assert by_plan and torch.allclose(got, other(x * k), atol=1e-6), made.report
+        with torch.no_grad():
+            for model in (made.original, other):
+                for p in model.parameters():
+                    p.mul_(1.5)
+    hook = lambda module, args, out: out + 1  # noqa: E731
+    made.original[1].register_forward_hook(hook)
+    assert quern.torch.optimize(made.original, x).report.why == ["it runs as it was: 1 has hooks on its forward"]
+    hook.__module__ = "transformers.utils.output_capturing"
+    assert quern.torch.optimize(made.original, x, seconds=0.01).report.chosen != "original"
 
 
 class Grows(nn.Module):

@@ -43,6 +43,8 @@ MOST_MEMORY, FREE_BYTES = 2, 512 << 20  # times the module's, and beside that: p
 BUSY_ANYWAY = "the GPU is busy without it"
 LONG_NS, BUSY = 10**6, 4  # a call so long, of which the host takes a fourth at most, gains nothing as a CUDA graph
 IDLE_BYTES = 1 << 30  # of PyTorch's allocator
+# Where hooks are defined that change the call's results and the module's tensors alone, which a graph holds.
+_TRACED_HOOKS = ("torch.nn.utils.", "transformers.utils.output_capturing")
 _PLAIN = (int, float, bool, str, type(None), torch.dtype, torch.device)
 
 
@@ -83,7 +85,8 @@ def refuse_call(model: torch.nn.Module, args: tuple, kwargs: dict) -> None:
         elif not isinstance(leaf, _PLAIN):
             raise Unplannable(f"an input is a {type(leaf).__name__}")
     for name, module in model.named_modules():
-        if module._forward_hooks or module._forward_pre_hooks:
+        hooks = [*module._forward_hooks.values(), *module._forward_pre_hooks.values()]
+        if not all((getattr(hook, "__module__", None) or "").startswith(_TRACED_HOOKS) for hook in hooks):
             raise Unplannable(f"{name or 'it'} has hooks on its forward")
         if isinstance(module, torch.jit.ScriptModule):
             raise Unplannable(f"{name or 'it'} is a ScriptModule")
