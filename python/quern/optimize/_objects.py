@@ -32,8 +32,8 @@ def attributes(model: torch.nn.Module) -> dict[str, dict[str, object]]:
 
 
 def _inside(value, place: str, seen: dict[int, object]) -> Iterator[tuple[str, object]]:
-    """Tensors with their versions, values that do not change, and of all else what is in it; of what was met before,
-    nothing."""
+    """Tensors with their versions, values that do not change, and of all else what is in it: another list of the same
+    tensors is no change. Of what was met before, nothing."""
     if isinstance(value, (*FIXED, types.ModuleType, types.MethodType)):
         yield place, value
     elif isinstance(value, torch.Tensor):
@@ -42,7 +42,8 @@ def _inside(value, place: str, seen: dict[int, object]) -> Iterator[tuple[str, o
         yield place, id(value)
     else:
         seen[id(value)] = value  # held, so that its number stays its own
-        yield place, (type(value), id(value))
+        known = isinstance(value, (dict, list, tuple, set, frozenset)) or hasattr(value, "__dict__")
+        yield place, type(value) if known else id(value)
         if isinstance(value, dict):
             for key, item in value.items():
                 yield from _inside(item, f"{place}[{repr(key) if isinstance(key, FIXED) else id(key)}]", seen)
