@@ -263,7 +263,8 @@ def capture(
     if whole:
         model, apart, named = _Whole(model, states), (apart, named, values), {}
     try:
-        with torch.no_grad(), warnings.catch_warnings(), kept_state(model):
+        quiet = contextlib.redirect_stderr(io.StringIO())  # where export writes the graph so far, if it fails
+        with torch.no_grad(), warnings.catch_warnings(), quiet, kept_state(model):
             warnings.simplefilter("ignore")
             exported = torch.export.export(model, apart, named, strict=False).run_decompositions(_decompositions())
     except Exception as error:
