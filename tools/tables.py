@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Prints a table from results/: tables.py ops|doors|sweep|heldout|gpt|optimize [--into FILE.md] writes it between
+"""Prints a table from results/: tables.py ops|doors|sweep|heldout|gpt|optimize|networks [--into FILE.md] writes it between
 the marks of that file.
 
 ops    one row per op: its time on the H200 and on the CPU, and the speed-up over the fastest correct peer of that run
@@ -8,7 +8,8 @@ doors  one row per Python call: its host time, and that of eager PyTorch's calls
 sweep  one row per op and machine: the distribution of its ratios over random problems
 heldout  one row per task and length: of how many trainings a learned optimizer has the lower loss
 gpt    one row per model and optimizer: its loss at each rate
-optimize one row per level of KernelBench: what quern.torch.optimize makes of its problems"""
+optimize one row per level of KernelBench: what quern.torch.optimize makes of its problems
+networks one row per network of examples/networks: the same on a processor"""
 
 import json
 import math
@@ -173,6 +174,23 @@ def optimize():
     return "\n".join(rows) + "\n"
 
 
+def networks():
+    """A row a network of examples/networks."""
+    rows = ["| network | model, ms | torch.compile, ms | optimized, ms | over the better of both | seconds |"]
+    rows.append("|---" * 6 + "|")
+    lines = [json.loads(text) for text in (ROOT / "results/networks-cpu-xeon.jsonl").read_text().splitlines()]
+    for one in lines:
+        of = {name: each["median_ns"] / 1e6 for name, each in one["alternatives"].items()}
+        name = pathlib.Path(one["problem"]).stem
+        rows.append(
+            f"| [{name}](../examples/networks/{name}.py) | {of['original']:.1f} | {of['torch.compile']:.1f} | "
+            f"{of[one['chosen']]:.1f} | {one['over_better']:.2f} | {one['seconds']:.0f} |"
+        )
+    gains = [one["over_better"] for one in lines]
+    rows.append(f"| geometric mean | | | | **{mean(gains):.2f}** | |")
+    return "\n".join(rows) + "\n"
+
+
 def threes(numbers, word=str):
     return [", ".join(map(word, numbers[k : k + 3])) for k in range(0, len(numbers), 3)]
 
@@ -216,7 +234,8 @@ def gpt():
 
 
 name = sys.argv[1]
-made = {"ops": ops, "doors": doors, "sweep": sweep, "heldout": heldout, "gpt": gpt, "optimize": optimize}[name]()
+made = {"ops": ops, "doors": doors, "sweep": sweep, "heldout": heldout, "gpt": gpt, "optimize": optimize,
+        "networks": networks}[name]()
 if sys.argv[2:3] == ["--into"]:
     page = pathlib.Path(sys.argv[3])
     begin, end = (re.escape(f"<!-- tools/tables.py {name}: {word} -->\n") for word in ("begin", "end"))
