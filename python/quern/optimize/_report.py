@@ -90,7 +90,8 @@ class Report:
         lines = [f"runs: {self.chosen}" + (f", {_times(self.speedup, self.interval)}" if self.speedup != 1.0 else "")]
         if self.over_better is not None:
             lines.append(f"  {self.over_better:.3g} times as fast as the better of the module and torch.compile")
-            lines.append(f"  {self.over_best:.3g} times as fast as the best of these and both in CUDA graphs")
+            if {MODULE_GRAPHED, COMPILED + GRAPHED} & self.times.keys():
+                lines.append(f"  {self.over_best:.3g} times as fast as the best of these and both in CUDA graphs")
         lines += [f"  {sentence}" for sentence in self.why]
         if self.floor_ns:
             lines.append(f"floor: {_ns(self.floor_ns)} for {self.least_bytes} bytes of inputs, weights and outputs")
