@@ -79,6 +79,7 @@ check "README.md has the table of ops that tools/tables.py makes" table_cited op
 check "docs/pytorch.md has the table of calls that tools/tables.py makes" table_cited doors docs/pytorch.md
 check "docs/measured.md has the table of random problems that tools/tables.py makes" table_cited sweep docs/measured.md
 check "docs/optimizing.md has the table of KernelBench's levels that tools/tables.py makes" table_cited optimize docs/optimizing.md
+check "docs/optimizing.md has the table of networks that tools/tables.py makes" table_cited networks docs/optimizing.md
 check "docs/meta-training.md has the table of held-out tasks that tools/tables.py makes" table_cited heldout docs/meta-training.md
 check "docs/meta-training.md has the table of GPTs that tools/tables.py makes" table_cited gpt docs/meta-training.md
 finish

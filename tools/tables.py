@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Prints a table from results/: tables.py ops|doors|sweep|heldout|gpt|optimize|networks [--into FILE.md] writes it between
-the marks of that file.
+"""Prints a table from results/: tables.py ops|doors|sweep|heldout|gpt|optimize|networks [--into FILE.md] writes it
+between the marks of that file.
 
 ops    one row per op: its time on the H200 and on the CPU, and the speed-up over the fastest correct peer of that run
 doors  one row per Python call: its host time, and that of eager PyTorch's calls for the same result

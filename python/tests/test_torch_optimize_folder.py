@@ -4,17 +4,21 @@
 import contextlib
 import json
 import os
+import pathlib
+import re
 import subprocess
 import sys
 import threading
 
 import pytest
 from quern.bench import turns
+from quern.optimize import _problem
 
 torch = pytest.importorskip("torch")
 if not hasattr(torch.export, "default_decompositions"):
     pytest.skip("before torch 2.6 models cannot be captured", allow_module_level=True)
 
+NETWORKS = sorted((pathlib.Path(__file__).parents[2] / "examples/networks").glob("*.py"))
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}  # of this process's quern, in each process below
 PROBLEM = """
 import os, signal, time, torch
@@ -72,6 +76,18 @@ def test_each_problem_of_a_folder_gets_a_file_or_a_sentence(tmp_path):
         assert wrong.returncode == 2 and wrong.stderr.startswith(f"python -m quern.optimize: {option} is {value}: ")
     again = run("--levels", "1,2", "--problems", "1,4,5")
     assert again.stdout.splitlines() == [f"level 2 problem 5: {said['level 2 problem 5']}"] and again.returncode == 2
+
+
+@pytest.mark.parametrize("path", NETWORKS, ids=lambda path: path.stem)
+def test_a_network_of_the_examples_is_a_problem(path):
+    source = path.read_text()
+    needs = re.search(r"^import (torchvision|transformers)$", source, re.M)
+    assert needs, "a network comes from one of the two"
+    pytest.importorskip(needs[1])
+    opened = _problem.open_problem(source, str(path), torch.device("cpu"), 42)
+    assert not opened.model.net.training
+    with torch.no_grad():
+        assert opened.model(*opened.inputs).isfinite().all()
 
 
 @pytest.mark.parametrize("busy", ["times", "compiles"])
