@@ -487,15 +487,19 @@ def test_an_order_of_sums_is_no_error_and_a_wrong_element_is():
     assert "wrong" in reference.wrong(off)
 
 
-def test_who_is_behind_leaves_the_race_and_is_not_chosen(monkeypatch):
-    took = {"original": 900, "compiled": 50, "near": 120, "first": 100, "behind": 126}
+@pytest.mark.parametrize("seconds, leave", [(600.0, {"behind"}), (0.0, {"behind", "near"})])  # 0: calls are long
+def test_who_is_behind_leaves_the_race_and_is_not_chosen(monkeypatch, seconds, leave):
+    took = {"original": 900, "compiled": 50, "near": 120, "nearer": 107, "first": 100, "behind": 126}
     functions = {name: functools.partial(int, ns * 10**6) for name, ns in took.items()}
     monkeypatch.setattr(_timing, "_once", lambda run, cuda: run())
-    samples = _timing.race(functions, False, 0.0, 2)
-    assert {name for name, each in samples.items() if len(each) == _timing.FEWEST} == {*took} - {"behind"}
-    assert len(samples["behind"]) == _timing.LEAVE_FROM
+    samples = _timing.race(functions, False, seconds, 2)
+    rounds = _timing.MOST_ROUNDS if seconds else _timing.FEWEST
+    assert {name: len(each) for name, each in samples.items()} == {
+        name: _timing.LEAVE_FROM if name in leave else rounds for name in took
+    }
     samples["behind"] = [1] * _timing.LEAVE_FROM  # as if all had been slower since
-    assert _timing.ranking(samples) == ["compiled", "first", "near", "original", "behind"]
+    staying = [name for name in ("compiled", "first", "nearer", "near", "original") if name not in leave]
+    assert _timing.ranking(samples)[: len(staying)] == staying
     assert _timing.faster([8, 8, 8, 100], [4, 4, 4])[1] == 2
 
 

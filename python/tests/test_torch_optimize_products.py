@@ -7,6 +7,7 @@ torch = pytest.importorskip("torch")
 if not hasattr(torch.export, "default_decompositions"):
     pytest.skip("before torch 2.6 models cannot be captured", allow_module_level=True)
 
+import quern.torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 from quern.optimize import _capture, _products, _search, _verify  # noqa: E402
 from quern.optimize._graph import Unplannable  # noqa: E402
@@ -128,6 +129,19 @@ def test_classes_follow_types_device_and_pytorchs_switch():
     finally:
         torch.backends.cuda.matmul.allow_tf32 = False
     assert _products.precisions(captured(lambda t: t.double() @ w.double().t(), x)) == []
+
+
+def test_each_class_is_a_graph_and_the_models_own_calls_keep_theirs():
+    own = lambda t: quern.torch.gemm_norm(t, w, precision="bf16") + F.linear(t, w)  # noqa: E731
+    graph = captured(own, x)
+    graph.device = "cuda"
+    found = _products.variants(graph)
+    assert list(found) == ["fp32", "tf32x3", "f16x3", "bf16x3"]
+    for word, made in found.items():
+        calls = [node for node in made.nodes if node.op == "quern.gemm_norm.default"]
+        assert sorted([node.kwargs.get("precision") or node.args[-1] for node in calls]) == sorted([word, "bf16"])
+        assert [len(node.kwargs) for node in calls if node.args[-1] == "bf16"] == [0]
+    assert [node.op for node in graph.nodes].count("aten.mm.default") == 1  # is as it was
 
 
 def test_infinities_are_held_against_the_module_only_where_they_are_promised():

@@ -87,9 +87,9 @@ class Region:
         no_constants: list[str] = []  # weights are arguments of each call
         found = _convolutions.variants(self.apart, no_constants)
         ways = [("fused", self.apart), *(("fused" + way, graph) for way, graph in found)]
-        for word in _products.precisions(self.apart):
+        for word, graph in _products.variants(self.apart).items():
             if word not in LOOSE:
-                ways.append((f"fused, products in {word}", _products.fuse(self.apart, word)))
+                ways.append((f"fused, products in {word}", graph))
         for name, graph in ways:
             try:
                 plan = _planner.plan(graph)

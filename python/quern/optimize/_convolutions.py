@@ -213,12 +213,12 @@ def _widened(meta: _graph.Meta, dim: int, extent: int) -> _graph.Meta:
 
 def _join(graph: Graph, name: str) -> bool:
     """Whether a ReLU is behind the convolution, or a sum and a ReLU."""
-    node = _node(graph, name)
-    behind, other = _graph.reader(graph, node, "aten.relu.default", "aten.add.Tensor"), None
+    node, readers = _node(graph, name), _graph.Readers(graph)
+    behind, other = readers.only(node, "aten.relu.default", "aten.add.Tensor"), None
     if behind is not None and behind.op == "aten.add.Tensor" and not behind.kwargs:
         rest = [arg for arg in behind.args if arg != Ref(name)]
         if len(rest) == 1 and isinstance(rest[0], Ref) and graph.meta(rest[0]) == node.results[0]:
-            other, behind = rest[0], _graph.reader(graph, behind, "aten.relu.default")
+            other, behind = rest[0], readers.only(behind, "aten.relu.default")
     if behind is None or behind.op != "aten.relu.default" or node.args[6]:
         return False
     call = _Call(graph, node)

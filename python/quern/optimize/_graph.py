@@ -267,19 +267,27 @@ def drop_unused(graph: Graph) -> None:
     graph.nodes = kept[::-1]
 
 
-def readers(graph: Graph, node: Node) -> list[Node]:
-    """The nodes that read it; none where something else needs it, or its other results."""
-    wanted = any(ref.name == node.name for ref in graph.wanted())
-    refs = [ref for other in graph.nodes for ref in other.refs() if ref.name == node.name]
-    if wanted or any(ref.index for ref in refs):
-        return []
-    return [other for other in graph.nodes if any(ref.name == node.name for ref in other.refs())]
+class Readers:
+    """Who reads each value, of a graph as it is now."""
 
+    def __init__(self, graph: Graph) -> None:
+        self.wanted = {ref.name for ref in graph.wanted()}
+        self.by_name: dict[str, list[tuple[Node, Ref]]] = {}
+        for node in graph.nodes:
+            for ref in node.refs():
+                self.by_name.setdefault(ref.name, []).append((node, ref))
 
-def reader(graph: Graph, node: Node, *ops: str) -> Node | None:
-    """Its only reader, if that is one of these ops."""
-    found = readers(graph, node)
-    return found[0] if len(found) == 1 and found[0].op in ops else None
+    def of(self, node: Node) -> list[Node]:
+        """The nodes that read it; none where something else needs it, or its other results."""
+        found = self.by_name.get(node.name, [])
+        if node.name in self.wanted or any(ref.index for _, ref in found):
+            return []
+        return list({id(other): other for other, _ in found}.values())
+
+    def only(self, node: Node, *ops: str) -> Node | None:
+        """Its only reader, if that is one of these ops."""
+        found = self.of(node)
+        return found[0] if len(found) == 1 and found[0].op in ops else None
 
 
 def target(op: str):

@@ -44,6 +44,21 @@ def fuse(graph: Graph, precision: str) -> Graph:
     return made
 
 
+def variants(graph: Graph) -> dict[str, Graph]:
+    """The same graph with its products in each class that may take the place of PyTorch's."""
+    made: dict[str, Graph] = {}
+    own = {node.name for node in graph.nodes}  # whose classes are the model's choice
+    for word in precisions(graph):
+        if not made:
+            made[word] = fuse(graph, word)
+            continue
+        made[word] = copy.deepcopy(next(iter(made.values())))
+        for node in made[word].nodes:
+            if node.op == "quern.gemm_norm.default" and node.name not in own:
+                node.kwargs["precision"] = word
+    return made
+
+
 def _is_product(graph: Graph, node: Node) -> bool:
     if node.op not in ("aten.mm.default", "aten.addmm.default") or node.kwargs:
         return False
@@ -66,24 +81,22 @@ class _Product:
 
     def __post_init__(self) -> None:
         self.columns = self.node.results[0].shape[1]
+        self.readers = _graph.Readers(self.graph)  # of the graph as it is until `write` changes it
         self.value = self.node
         self.biases += self.node.args[:-2]
         self.settings = {"clamp": False, "activation": "none", "norm": "none", "precision": self.precision}
 
     # ---- what follows ----
-    def reader(self, node: Node, *ops: str) -> Node | None:
-        return _graph.reader(self.graph, node, *ops)
-
     def is_vector(self, ref) -> bool:
         return isinstance(ref, Ref) and self.graph.meta(ref).shape == (self.columns,)
 
     def skip_view(self) -> None:
-        view = self.reader(self.value, "aten.view.default", "aten._unsafe_view.default")
+        view = self.readers.only(self.value, "aten.view.default", "aten._unsafe_view.default")
         if view is not None and view.results[0].shape[-1:] == (self.columns,):
             self.value = view
 
     def take_bias(self) -> bool:
-        add = self.reader(self.value, "aten.add.Tensor")
+        add = self.readers.only(self.value, "aten.add.Tensor")
         if add is None or add.kwargs or len(self.biases) == 2:
             return False
         other = [arg for arg in add.args if arg != Ref(self.value.name)]
@@ -94,7 +107,7 @@ class _Product:
         return True
 
     def take_clamp(self) -> None:
-        clamp = self.reader(self.value, "aten.hardtanh.default", "aten.clamp.default")
+        clamp = self.readers.only(self.value, "aten.hardtanh.default", "aten.clamp.default")
         if clamp is None:
             return
         default = [-1.0, 1.0] if clamp.op == "aten.hardtanh.default" else []
@@ -106,7 +119,7 @@ class _Product:
             self.value = clamp
 
     def take_activation(self) -> None:
-        found = self.reader(self.value, *_ACTIVATIONS, "aten.gelu.default")
+        found = self.readers.only(self.value, *_ACTIVATIONS, "aten.gelu.default")
         if found is not None:
             gelu = found.op == "aten.gelu.default"
             word = _GELU[found.kwargs.get("approximate", "none")] if gelu else _ACTIVATIONS[found.op]
@@ -118,7 +131,7 @@ class _Product:
 
     def by_op(self, *ops: str) -> dict[str, Node] | None:
         """The nodes that read the value, if they are one of each of these ops."""
-        readers = _graph.readers(self.graph, self.value)
+        readers = self.readers.of(self.value)
         found = {node.op: node for node in readers}
         return found if len(readers) == len(ops) and found.keys() == set(ops) else None
 
@@ -134,12 +147,12 @@ class _Product:
             return None
         above, softplus = found["aten.gt.Scalar"], found["aten.where.self"]
         log, gate = (
-            self.reader(found["aten.exp.default"], "aten.log1p.default"),
-            self.reader(softplus, "aten.tanh.default"),
+            self.readers.only(found["aten.exp.default"], "aten.log1p.default"),
+            self.readers.only(softplus, "aten.tanh.default"),
         )
         if log is None or gate is None or above.args[1] != 20:
             return None
-        if self.reader(above, softplus.op) is None or self.reader(log, softplus.op) is None:
+        if self.readers.only(above, softplus.op) is None or self.readers.only(log, softplus.op) is None:
             return None
         if softplus.args != [Ref(above.name), Ref(self.value.name), Ref(log.name)]:
             return None
@@ -148,10 +161,10 @@ class _Product:
     def times(self, product: Node, gate: Node) -> Node | None:
         """The product, if it is of the value and the gate, which nothing else reads."""
         factors = ([Ref(self.value.name), Ref(gate.name)], [Ref(gate.name), Ref(self.value.name)])
-        return product if self.reader(gate, product.op) is product and product.args in factors else None
+        return product if self.readers.only(gate, product.op) is product and product.args in factors else None
 
     def take_norm(self) -> None:
-        norm = self.reader(self.value, "aten.native_layer_norm.default", "aten.native_group_norm.default")
+        norm = self.readers.only(self.value, "aten.native_layer_norm.default", "aten.native_group_norm.default")
         if norm is None:
             self.take_rms()
             return
@@ -161,7 +174,7 @@ class _Product:
         else:
             gamma, beta, n, c, inside, groups, eps = norm.args[1:]
             fits, kind = (n, c, inside) == (*self.node.results[0].shape, 1), "group"
-        readers = [ref.index for node in self.graph.nodes for ref in node.refs() if ref.name == norm.name]
+        readers = [ref.index for _, ref in self.readers.by_name.get(norm.name, [])]
         readers += [ref.index for ref in self.graph.wanted() if ref.name == norm.name]
         if fits and not any(readers) and all(one is None or self.is_vector(one) for one in (gamma, beta)):
             self.settings |= {"norm": kind, "groups": groups, "eps": float(eps)}
@@ -173,17 +186,17 @@ class _Product:
         if found is None or found["aten.pow.Tensor_Scalar"].args[1] != 2:
             return
         square, product = found["aten.pow.Tensor_Scalar"], found["aten.mul.Tensor"]
-        mean = self.reader(square, "aten.mean.dim")
-        eps = self.reader(mean, "aten.add.Scalar") if mean is not None and not mean.kwargs else None
-        root = self.reader(eps, "aten.rsqrt.default") if eps is not None and not eps.kwargs else None
+        mean = self.readers.only(square, "aten.mean.dim")
+        eps = self.readers.only(mean, "aten.add.Scalar") if mean is not None and not mean.kwargs else None
+        root = self.readers.only(eps, "aten.rsqrt.default") if eps is not None and not eps.kwargs else None
         last = len(self.value.results[0].shape) - 1
-        if mean is None or eps is None or root is None or self.reader(root, "aten.mul.Tensor") is not product:
+        if mean is None or eps is None or root is None or self.readers.only(root, "aten.mul.Tensor") is not product:
             return
         if mean.args[1:] not in ([[last], True], [[-1], True]):
             return
         self.settings |= {"norm": "rms", "eps": float(eps.args[1])}
         self.value = product
-        scale = self.reader(product, "aten.mul.Tensor")
+        scale = self.readers.only(product, "aten.mul.Tensor")
         gamma = [arg for arg in scale.args if arg != Ref(product.name)] if scale is not None else []
         if scale is not None and len(gamma) == 1 and self.is_vector(gamma[0]):
             self.affine, self.value = [gamma[0], None], scale

@@ -130,8 +130,8 @@ class Search:
         variants = [("", graph)]
         with contextlib.suppress(Unplannable):
             variants.append((", channels_last", _fold.channels_last(graph, self.constants)))
-        fused_alone = {f", products in {word}": word for word in _products.precisions(graph)}
-        variants += [(suffix, _products.fuse(graph, word)) for suffix, word in fused_alone.items()]
+        fused_alone = {f", products in {word}": made for word, made in _products.variants(graph).items()}
+        variants += fused_alone.items()
         graphs = (False, True) if self.cuda and not self.aliases else (False,)
         made = []
         for suffix, variant in variants:

@@ -80,7 +80,7 @@ def _one_scan(graph: Graph, node: Node) -> bool:
     parts, dim = node.args[0], node.args[1] if len(node.args) > 1 else 0
     made = {one.name: one for one in graph.nodes}
     first, scan = (made.get(ref.name) for ref in parts) if len(parts) == 2 else (None, None)
-    if first is None or scan is None or scan.op not in _NOTHING or _graph.reader(graph, scan, node.op) is None:
+    if first is None or scan is None or scan.op not in _NOTHING or _graph.Readers(graph).only(scan, node.op) is None:
         return False
     of, along = graph.meta(scan.args[0]), scan.args[1]
     if scan.name in {ref.name for ref in graph.wanted()} or (along - dim) % len(of.shape):

@@ -17,6 +17,7 @@ FEWEST, MOST_ROUNDS = 11, 200
 FLUSH_BYTES = 256 << 20  # more than any cache; the judge's
 RUNS, ENOUGH_NS = 5, 5e7  # of `fastest`: two runs at least, no more once they took this long
 LEAVE_FROM, BEHIND = 3, 1.25  # the round of `race` from which who takes so many times as long as the fastest leaves it
+NEAR = 1.08  # the same once the time is over: calls are long
 NOISE_NS = 30_000  # by which the host alone may delay a call
 GAIN = 1.03  # that counts where no interval can be had
 in_turn = turns.Turns()  # those of a folder's jobs, in a job
@@ -40,7 +41,8 @@ def race(functions: dict[str, Callable[[], object]], cuda: bool, seconds: float,
         rounds += 1
         if rounds >= LEAVE_FROM:
             least = {name: min(samples[name]) for name in order}
-            most = BEHIND * min(ns for name, ns in least.items() if name not in lasting[1:]) + NOISE_NS
+            behind = BEHIND if time.monotonic() < until else NEAR
+            most = behind * min(ns for name, ns in least.items() if name not in lasting[1:]) + NOISE_NS
             order = [name for name in order if least[name] <= most or name in lasting]
     return samples
 
