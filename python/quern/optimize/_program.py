@@ -177,7 +177,12 @@ class _Writer:
     def __init__(self, graph: Graph, plan: dict) -> None:
         self.graph, self.plan = graph, plan
         kernels = [step for step in plan["steps"] if step["kind"] == "kernel"]
-        self.reads_memory = bool(kernels)
+        # What kernels read, as it is or as an op of PyTorch's has made of it, whose result is laid as its inputs are.
+        self.by_kernels = {one["ref"] for step in kernels for one in step["inputs"]}
+        others = {step["node"] for step in plan["steps"] if step["kind"] != "kernel"}
+        for node in reversed(graph.nodes):
+            if node.name in self.by_kernels & others:
+                self.by_kernels |= {ref.name for ref in node.refs()}
         self.parts = {_out(out) for step in kernels for out in step["outputs"] if "index" in out}
         given = {
             ref.name for ref in graph.wanted()
@@ -223,7 +228,7 @@ class _Writer:
         processors differ, and its fake tensors say something else of a dimension of 1."""
         meta = node.results[0]
         view = _fold.is_view(node) and node.op.split(".")[1].endswith("view") and 1 in meta.shape
-        if not self.reads_memory or node.several or not (view or node.op.startswith(_CHOOSE_LAYOUT)):
+        if node.name not in self.by_kernels or node.several or not (view or node.op.startswith(_CHOOSE_LAYOUT)):
             return []
         fixed = f"quern.optimize.runtime.laid({node.name}, {meta.strides})"
         return [f"if {node.name}.stride() != {meta.strides}:", f"    {node.name} = {fixed}"]
