@@ -12,11 +12,12 @@ import threading
 
 import pytest
 from quern.bench import turns
-from quern.optimize import _problem
 
 torch = pytest.importorskip("torch")
 if not hasattr(torch.export, "default_decompositions"):
     pytest.skip("before torch 2.6 models cannot be captured", allow_module_level=True)
+
+from quern.optimize import _problem  # noqa: E402
 
 NETWORKS = sorted((pathlib.Path(__file__).parents[2] / "examples/networks").glob("*.py"))
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}  # of this process's quern, in each process below
