@@ -234,8 +234,15 @@ def gpt():
 
 
 name = sys.argv[1]
-made = {"ops": ops, "doors": doors, "sweep": sweep, "heldout": heldout, "gpt": gpt, "optimize": optimize,
-        "networks": networks}[name]()
+made = {
+    "ops": ops,
+    "doors": doors,
+    "sweep": sweep,
+    "heldout": heldout,
+    "gpt": gpt,
+    "optimize": optimize,
+    "networks": networks,
+}[name]()
 if sys.argv[2:3] == ["--into"]:
     page = pathlib.Path(sys.argv[3])
     begin, end = (re.escape(f"<!-- tools/tables.py {name}: {word} -->\n") for word in ("begin", "end"))
