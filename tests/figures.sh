@@ -80,6 +80,12 @@ check "docs/pytorch.md has the table of calls that tools/tables.py makes" table_
 check "docs/measured.md has the table of random problems that tools/tables.py makes" table_cited sweep docs/measured.md
 check "docs/optimizing.md has the table of KernelBench's levels that tools/tables.py makes" table_cited optimize docs/optimizing.md
 check "docs/optimizing.md has the table of networks that tools/tables.py makes" table_cited networks docs/optimizing.md
+means_cited() {
+  all=$(python3 "$root/tools/tables.py" optimize | sed -n 's/^| NVIDIA H200 | all |.*| \([0-9.]*\) of \([0-9]*\) |.* of .*/\1 times as fast for \2 problems/p')
+  nine=$(python3 "$root/tools/tables.py" networks | sed -n 's/.*\*\*\(.*\)\*\*.*/and \1 times for networks/p')
+  [ -n "$all" ] && [ -n "$nine" ] && grep -q "$all" "$root/README.md" && grep -q "$nine" "$root/README.md"
+}
+check "README.md has the geometric means of optimize that tools/tables.py makes" means_cited
 check "docs/meta-training.md has the table of held-out tasks that tools/tables.py makes" table_cited heldout docs/meta-training.md
 check "docs/meta-training.md has the table of GPTs that tools/tables.py makes" table_cited gpt docs/meta-training.md
 finish

@@ -28,7 +28,8 @@ def _rank(rank, fn, world, backend, store, failures):
         fn(rank, world)
         distributed.barrier()
         distributed.destroy_process_group()
-        sys.stdout.flush(), sys.stderr.flush()
+        sys.stdout.flush()
+        sys.stderr.flush()
         os._exit(0)  # PyTorch 2.2's threads abort now and then while the interpreter ends
     except BaseException:
         failures.put(f"rank {rank} of {world}:\n{traceback.format_exc()}")

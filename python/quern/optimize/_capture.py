@@ -118,12 +118,12 @@ def watched_run(model: torch.nn.Module, args: tuple, kwargs: dict, device: torch
     out, err = _Watch(sys.stdout), _Watch(sys.stderr)
 
     def run():
-        before, kinds = _objects.attributes(model), {s.target: _kind(s.tensor) for s in attributes(model)}
+        before, kinds = _objects.contents(model), {s.target: _kind(s.tensor) for s in attributes(model)}
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), torch.no_grad(), _kept_attributes(model):
             with _kept_buffers(model):
                 result = model(*args, **kwargs)
             new = {s.target: s.tensor for s in attributes(model)}
-            changed = _objects.changed(before, _objects.attributes(model))
+            changed = _objects.changed(before, _objects.contents(model))
         fixed = [name for name in changed if name not in kinds or name not in new or kinds[name] != _kind(new[name])]
         return (result, [new[name] for name in changed if name not in fixed]), changed, fixed
 

@@ -14,12 +14,13 @@ from torch.utils import _pytree as pytree
 # Values that do not change, and may be shared.
 FIXED = (int, float, complex, str, bytes, type(None), type, types.FunctionType, types.BuiltinFunctionType, enum.Enum,
          torch.dtype, torch.device)  # fmt: skip
+_WHOLE = (*FIXED, types.ModuleType, types.MethodType)  # what is compared as it is
 DEEPEST = 8  # objects in each other among results
 _OWN = frozenset(vars(torch.nn.Module()))  # what every module has
 
 
 # ---- attributes ----
-def attributes(model: torch.nn.Module) -> dict[str, dict[str, object]]:
+def contents(model: torch.nn.Module) -> dict[str, dict[str, object]]:
     """Of each attribute of each module, by its dotted name: what is in it, by its place there."""
     seen = {id(module): module for module in model.modules()}
     found = {}
@@ -34,7 +35,7 @@ def attributes(model: torch.nn.Module) -> dict[str, dict[str, object]]:
 def _inside(value, place: str, seen: dict[int, object]) -> Iterator[tuple[str, object]]:
     """Tensors with their versions, values that do not change, and of all else what is in it: another list of the same
     tensors is no change. Of what was met before, nothing."""
-    if isinstance(value, (*FIXED, types.ModuleType, types.MethodType)):
+    if isinstance(value, _WHOLE):
         yield place, value
     elif isinstance(value, torch.Tensor):
         yield place, (value, 0 if value.is_inference() else value._version)
@@ -66,7 +67,7 @@ def _same(a, b) -> bool:
         return a.keys() == b.keys() and all(_same(a[place], b[place]) for place in a)
     if isinstance(a, tuple) and isinstance(b, tuple):
         return len(a) == len(b) and all(map(_same, a, b))
-    return a is b or (isinstance(a, (*FIXED, types.MethodType)) and type(a) is type(b) and bool(a == b))
+    return a is b or (isinstance(a, _WHOLE) and type(a) is type(b) and bool(a == b))
 
 
 # ---- results ----
