@@ -117,7 +117,7 @@ static void begin_member(member *m, const model *whole, int of)
       qn_lopt_state_shape(whole->ties, part[role], r->ndim, r->shape, &t->ndim, own);
       piece(r->shape[0], of, &begin, &end);
       if (m->extents[k] >= 0 && axis >= 0) own[axis] = end - begin;
-      t->data = calloc(elements(t) + 1, sizeof(float));
+      t->data = elements(t) ? calloc(elements(t), sizeof(float)) : NULL; /* what PyTorch gives for an empty piece */
       copy_piece(whole, m, k, role, false);
     }
   }
@@ -215,8 +215,9 @@ static bool same_vectors(const model *whole, member *members, size_t k)
   for (int role = STATE_ROW; role < ROLES; role++) {
     const qn_lopt_seen *r = &whole->reference[k];
     const qn_tensor *first = &members[0].pieces.tensor[role][k];
-    for (int p = 1; p < PROCESSES && first_axis(whole->ties, role, r->ndim, r->shape) < 0; p++)
-      same = same && !memcmp(first->data, members[p].pieces.tensor[role][k].data, elements(first) * sizeof(float));
+    const size_t bytes = elements(first) * sizeof(float);
+    for (int p = 1; p < PROCESSES && bytes && first_axis(whole->ties, role, r->ndim, r->shape) < 0; p++)
+      same = same && !memcmp(first->data, members[p].pieces.tensor[role][k].data, bytes);
   }
   return same;
 }

@@ -21,7 +21,7 @@ from quern.optimize import _ahead, _capture, _kept, _planner, _program, _search,
 from quern.optimize._model import optimize  # noqa: E402
 from quern.optimize._report import Report  # noqa: E402
 from torch.utils import _pytree as pytree  # noqa: E402
-from torch_optimize_models import MODELS, of, randn  # noqa: E402
+from torch_optimize_models import MODELS, conv_net, of, put_where_it_was, randn  # noqa: E402
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)]
 
@@ -205,8 +205,6 @@ def test_random_graphs(seed):
 
 # ---- folding ----
 def test_norms_go_into_the_weights_and_follow_them():
-    from torch_optimize_models import conv_net
-
     model, args = on("cpu", conv_net)
     model.eval()
     report = Report()
@@ -221,11 +219,12 @@ def test_norms_go_into_the_weights_and_follow_them():
         assert torch.allclose(fast(*args), model(*args), atol=1e-5)
         model[9].weight = torch.nn.Parameter(torch.randn(5, 16))
         assert torch.allclose(fast(*args), model(*args), atol=1e-5)
+        for k in range(8):
+            put_where_it_was(model[4].weight, k / 8)
+            assert torch.allclose(fast(*args), model(*args), atol=1e-5)
 
 
 def test_a_norm_in_training_is_not_folded_and_counts():
-    from torch_optimize_models import conv_net
-
     model, args = on("cpu", conv_net)
     other = copy.deepcopy(model)
     report = Report()

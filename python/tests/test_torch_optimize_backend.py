@@ -17,7 +17,7 @@ import quern.optimize  # noqa: E402
 from quern.optimize import _backend, _graph, _program  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 from torch.utils import _pytree as pytree  # noqa: E402
-from torch_optimize_models import MODELS, attention, conv_net, gru, mlp, randn  # noqa: E402
+from torch_optimize_models import MODELS, attention, conv_net, gru, mlp, put_where_it_was, randn  # noqa: E402
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)]
 
@@ -260,13 +260,13 @@ def test_inputs_changed_in_place():
 def twice(region):
     """PyTorch's ops, under two names."""
     for name in ("PyTorch's ops", "fused"):
-        yield name, region.graph, _program.extern_plan(region.graph)
+        yield name, _program.build(region.graph, _program.extern_plan(region.graph), None, name).plan
 
 
 def test_an_update_happens_once_although_alternatives_are_timed(monkeypatch):
     plan = _program.extern_plan
     monkeypatch.setattr(_backend._planner, "plan", lambda graph: {**plan(graph), "steps": [*plan(graph)["steps"]]})
-    monkeypatch.setattr(_backend.Region, "_plans", twice)
+    monkeypatch.setattr(_backend.Region, "_programs", twice)
     norm = torch.nn.BatchNorm1d(3)
     made = torch.compile(norm, backend="quern")
     with torch.no_grad():
@@ -300,11 +300,75 @@ def test_a_wrong_kernel_is_not_taken(monkeypatch):
         return made
 
     monkeypatch.setattr(_program, "build", build)
-    monkeypatch.setattr(_backend.Region, "_plans", twice)
+    monkeypatch.setattr(_backend.Region, "_programs", twice)
     x = randn(5)
     with torch.no_grad():
         assert torch.equal(torch.compile(torch.sin, backend="quern")(x), torch.sin(x))
     assert _backend.regions[0].chosen == "PyTorch's ops" and "elements are wrong" in _backend.regions[0].why[0]
+
+
+@pytest.fixture
+def last_is_chosen(monkeypatch):
+    """Of the alternatives that are right, which are those of the weights' own layout."""
+    monkeypatch.setattr(_backend._timing, "ranking", lambda samples: list(samples)[::-1])
+    monkeypatch.setattr(_backend._timing, "faster", lambda *_: (True, 2.0, None))
+    prepared = []
+    prepare = _backend.Prepared.__init__
+
+    def init(self, *given):
+        prepare(self, *given)
+        self.prepare = lambda *weights, of=self.prepare: (prepared.append(self), of(*weights))[1]
+
+    monkeypatch.setattr(_backend.Prepared, "__init__", init)
+    return prepared
+
+
+def convolutions():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 64, 3), torch.nn.BatchNorm2d(64), torch.nn.ReLU(), torch.nn.Conv2d(64, 4, 3, bias=False)
+    ).eval()
+    with torch.no_grad():
+        for norm in (model[1].weight, model[1].bias, model[1].running_mean, model[1].running_var):
+            norm.copy_(torch.rand(64) + 0.5)
+    return model
+
+
+WEIGHTS_CHANGE = {
+    "in place": lambda model: model[0].weight.mul_(2),
+    "a buffer": lambda model: model[1].running_var.mul_(2),
+    "another where it was": lambda model: put_where_it_was(model[0].weight, 2.0),
+    "loaded": lambda model: model.load_state_dict({k: v + 1 for k, v in model.state_dict().items()}),
+}
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("change", WEIGHTS_CHANGE.values(), ids=WEIGHTS_CHANGE)
+def test_weights_are_prepared_once_and_again_where_they_change(change, mode, last_is_chosen):
+    model, x = convolutions(), randn(2, 3, 9, 9)
+    made = torch.compile(model, backend="quern")
+    with mode():
+        for _ in range(2):
+            assert close(made(x), model(x))
+        (region,) = _backend.regions
+        assert isinstance(region.run, _backend.Prepared), region.why
+        assert last_is_chosen.count(region.run) == 1
+        change(model)
+        for _ in range(2):
+            assert close(made(x), model(x))
+    assert last_is_chosen.count(region.run) == 2 and len(_backend.regions) == 1
+
+
+def test_weights_that_count_no_changes_are_not_prepared(last_is_chosen):
+    """Tensors made in inference mode; and a model may get such ones later."""
+    x = randn(2, 3, 9, 9)
+    with torch.inference_mode():
+        model = convolutions()
+        made = torch.compile(model, backend="quern")
+        for _ in range(2):
+            assert close(made(x), model(x))
+            model[0].weight.mul_(2)
+    assert not last_is_chosen
 
 
 def test_options_have_a_sentence():

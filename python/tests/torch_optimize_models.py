@@ -240,6 +240,19 @@ def products():
     return of(all_of), (randn(6, 6), randn(6, 7)[:, :6], randn(4, 6))
 
 
+def put_where_it_was(parameter, value):
+    """Gives a parameter another tensor and then one of `value`, at the address that the first had, if it is free, with
+    as many changes."""
+    with torch.inference_mode(False):
+        at, others = parameter.data_ptr(), []
+        parameter.data = torch.zeros_like(parameter)
+        for _ in range(200):
+            others.append(torch.full_like(parameter, value))
+            if others[-1].data_ptr() == at:
+                break
+        parameter.data = others[-1]
+
+
 MODELS = [
     mlp, conv_net, conv_transposed, grouped, image_of_tokens, attention, sdpa, gru, lstm, losses, scans, embedding,
     reductions, norms, normed_images, activations, pooling, shapes, mixed_types, empty, scalars, strided, dictionary,

@@ -5,16 +5,17 @@ of them, forward and backward, and each such graph runs as a plan. A graph that 
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import logging
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from .. import _fast
-from . import _capture, _convolutions, _fold, _graph, _planner, _products, _program, _simplify, _timing, _verify
+from . import _capture, _fold, _graph, _planner, _program, _recurrent, _simplify, _timing, _variants, _verify
 from ._graph import Graph, Unplannable
 from ._replay import Replay
 
@@ -23,14 +24,40 @@ SECONDS = 0.2  # of the timing of a graph's alternatives
 LOOSE = ("bf16x3",)  # no float64 is at hand here that could show it to be as exact as the graph
 
 
+class Prepared:
+    """A plan of all inputs of which `prepare` takes some, once, and again where one of them has changed: a weight."""
+
+    def __init__(self, program: _program.Program, main: Graph, prepare: Graph, inputs: list[str], users: list) -> None:
+        assert program.prepare is not None
+        self.plan, self.prepare = program.plan, program.prepare
+        passed, own = _fold.order(main, prepare, [name for name in inputs if name not in users], users)
+        self.constants, self.passed, self.own = (
+            [inputs.index(name) for name in names] for names in (prepare.inputs, passed, own)
+        )
+        self.made: tuple[list, list, list] | None = None  # (of which tensors, their marks, what of them)
+
+    def __call__(self, *values) -> list:
+        weights, made = [values[k] for k in self.constants], self.made
+        try:
+            marks = [(weight.data_ptr(), weight._version) for weight in weights]
+        except RuntimeError:  # tensors made in inference mode do not count their changes
+            made, marks = None, []
+        if made is None or made[1] != marks:
+            with torch.inference_mode(False), torch.no_grad():
+                # the tensors are held, so that no other one can be where they are
+                made = [weight.detach() for weight in weights], marks, self.prepare(*weights)
+            self.made = made  # at once: other threads read it
+        return self.plan(*[values[k] for k in self.passed], *made[2], *[values[k] for k in self.own])
+
+
 class Region:
     """One graph of a compiled model, called with a list of its inputs: as it is, and taken apart into core ATen, of
     which kernels are made. Its first call chooses among these, products and convolutions by other calls, and PyTorch's
     ops of the graph as it is, by time, on that call's own values; on a GPU a CUDA graph is captured once the inputs'
-    addresses repeat."""
+    addresses repeat. weights: the inputs that are the model's own, of a graph that only infers."""
 
-    def __init__(self, graph: Graph, apart: Graph | None, why: list[str]) -> None:
-        self.graph, self.apart, self.why = graph, apart, why
+    def __init__(self, graph: Graph, apart: Graph | None, why: list[str], weights: Sequence[str] = ()) -> None:
+        self.graph, self.apart, self.why, self.weights = graph, apart, why, list(weights)
         self.run: Callable[..., list] | None = None
         self.chosen = ""
         self.replay: Replay | None = None
@@ -61,12 +88,9 @@ class Region:
 
     # ---- the choice ----
     def _choose(self, values: list) -> None:
-        functions: dict[str, Callable] = {}
-        for name, graph, plan in self._plans():
-            try:
-                functions[name] = _program.build(graph, plan, None, name).plan
-            except Exception as error:
-                self.why.append(f"{name}: {type(error).__name__}: {error}")
+        if any(value.is_inference() for value in values):  # which do not count their changes
+            self.weights = []
+        functions = dict(self._programs())
         self.chosen, self.run = "PyTorch's ops", functions["PyTorch's ops"]
         if len(functions) < 2:
             return
@@ -79,25 +103,31 @@ class Region:
             self.why.append(f"the choice: {type(error).__name__}: {error}")
         _capture.restore_random(states, device)
 
-    def _plans(self):
-        """(name, graph, plan) of each way to run it; the first is the graph as it is."""
-        yield "PyTorch's ops", self.graph, _program.extern_plan(self.graph)
+    def _programs(self) -> Iterator[tuple[str, Callable]]:
+        """(name, function) of each way to run it; the first is the graph as it is."""
+        as_it_is = "PyTorch's ops"
+        yield as_it_is, _program.build(self.graph, _program.extern_plan(self.graph), None, as_it_is).plan
         if self.apart is None:
             return
-        no_constants: list[str] = []  # weights are arguments of each call
-        found = _convolutions.variants(self.apart, no_constants)
-        ways = [("fused", self.apart), *(("fused" + way, graph) for way, graph in found)]
-        for word, graph in _products.variants(self.apart).items():
-            if word not in LOOSE:
-                ways.append((f"fused, products in {word}", graph))
-        for name, graph in ways:
-            try:
-                plan = _planner.plan(graph)
-            except Unplannable as error:
-                self.why.append(f"{name}: {error}")
+        graph, inputs = copy.deepcopy(self.apart), list(self.apart.inputs)
+        users = [name for name in inputs if name not in self.weights]
+        if self.weights:
+            _fold.fold_norms(graph, self.weights)
+        for one in _variants.variants(graph, self.weights):
+            if one.products in LOOSE or one.way == _recurrent.OWN or (one.layout and not self.weights):
                 continue
-            if graph is not self.apart or any(step["kind"] == "kernel" for step in plan["steps"]):
-                yield name, graph, plan
+            name = "fused" + one.suffix
+            try:
+                prepare, main = _fold.split(one.graph, self.weights, users)
+                plan = _planner.plan(main)
+                if not (prepare or one.suffix or any(step["kind"] == "kernel" for step in plan["steps"])):
+                    continue
+                program = _program.build(main, plan, prepare, name)
+                made = program.plan if prepare is None else Prepared(program, main, prepare, inputs, users)
+            except Exception as error:
+                self.why.append(f"{name}: {type(error).__name__}: {error}")
+                continue
+            yield name, made
 
     def _double(self, values: list) -> list[torch.Tensor]:
         """The outputs that are real numbers, in float64; none where an op does not compute in it, or would draw other
@@ -193,8 +223,8 @@ class Region:
 regions: list[Region] = []  # of this process, for who wants to know what was done
 
 
-def _compile(module: torch.fx.GraphModule, inputs: Sequence) -> Callable:
-    """A function of a list of inputs, as AOTAutograd calls it."""
+def _compile(module: torch.fx.GraphModule, inputs: Sequence, infers: bool = False) -> Callable:
+    """A function of a list of inputs, as AOTAutograd calls it. infers: nobody asks for gradients."""
     from torch._functorch.aot_autograd import make_boxed_func
 
     try:
@@ -209,7 +239,8 @@ def _compile(module: torch.fx.GraphModule, inputs: Sequence) -> Callable:
         _log.info("a graph runs as it is: %s", error)
         return make_boxed_func(module.forward)
     why: list[str] = []
-    regions.append(Region(graph, _taken_apart(module, inputs, graph.device, why), why))
+    weights = _weights(graph) if infers and graph.device == "cpu" else []
+    regions.append(Region(graph, _taken_apart(module, inputs, graph.device, why), why, weights))
     region = regions[-1]
 
     def run(values: list) -> list:
@@ -218,6 +249,14 @@ def _compile(module: torch.fx.GraphModule, inputs: Sequence) -> Callable:
     weakref.finalize(run, region.close).atexit = False  # type: ignore[misc]
     run._boxed_call = True  # type: ignore[attr-defined] # AOTAutograd's word for a function of one list
     return run
+
+
+def _weights(graph: Graph) -> list[str]:
+    """The inputs that Dynamo knows as a model's own, parameters and buffers, but for those that a call changes."""
+    context = torch._guards.TracingContext.try_get()
+    known = getattr(context and context.fw_metadata, "static_input_indices", None) or ()
+    names, changed = list(graph.inputs), {name for name, _ in graph.updates}
+    return [names[k] for k in known if k < len(names) and names[k] not in changed]
 
 
 def _taken_apart(module: torch.fx.GraphModule, inputs: Sequence, device: str, why: list[str]) -> Graph | None:
@@ -245,7 +284,7 @@ def quern(module: torch.fx.GraphModule, inputs: Sequence, **options):
     return aot_autograd(
         fw_compiler=_compile,
         bw_compiler=_compile,
-        inference_compiler=_compile,
+        inference_compiler=functools.partial(_compile, infers=True),
         partition_fn=min_cut_rematerialization_partition,
         keep_inference_input_mutations=True,
     )(module, inputs)

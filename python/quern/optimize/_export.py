@@ -9,11 +9,11 @@ import builtins
 
 import torch
 
-from . import _graph
+from . import _fold, _graph
 from ._graph import Unplannable
 from ._program import IMPORTS
 from ._report import Report
-from ._search import Found, plan_order
+from ._search import Found
 from .runtime import Fast, flat_tuple
 
 MOST_ELEMENTS = 4096  # of a constant that is written as numbers
@@ -75,8 +75,8 @@ def _settings(found: Found) -> dict[str, str]:
     prepared_from: list[str] = []
     users = fast.users
     if main is not None:
-        order = plan_order(main, prepare, list(slots), captured.users)
-        passed = [slots[name].target for name in order.passed]
+        names, _ = _fold.order(main, prepare, slots, captured.users)
+        passed = [slots[name].target for name in names]
         prepared_from = [slots[name].target for name in prepare.inputs] if prepare else []
         used = {*passed, *prepared_from}
         constants = {s.target: _number_text(s.tensor, s.target) for s in captured.slots

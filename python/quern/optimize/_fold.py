@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import copy
 import functools
+from collections.abc import Container
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -193,6 +194,16 @@ def split(graph: Graph, constants: list[str], users: list) -> tuple[Graph | None
     names = [*(name for name in main.inputs if name not in users), *(name for name in main.inputs if name in users)]
     main.inputs = {name: main.inputs[name] for name in names if name in used or name in users}
     return prepare, main
+
+
+def order(main: Graph, prepare: Graph | None, slots: Container[str], users: Container) -> tuple[list[str], list[str]]:
+    """What a plan of the rest takes: (those of the slots, inputs that are no call's own, that it takes as they are; the
+    call's own); what is computed once stands between them."""
+    names = list(main.inputs)
+    passed, own = [name for name in names if name in slots], [name for name in names if name in users]
+    prepared = [name for name in names if name not in slots and name not in users]
+    assert len(prepared) == (len(prepare.outputs) if prepare else 0) and [*passed, *prepared, *own] == names
+    return passed, own
 
 
 def _own_outputs(main: Graph, crossing: list[Ref], early: list[Node]) -> None:

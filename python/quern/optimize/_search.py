@@ -24,12 +24,12 @@ from . import (
     _kept,
     _objects,
     _planner,
-    _products,
     _program,
     _recurrent,
     _select,
     _simplify,
     _timing,
+    _variants,
     _verify,
 )
 from ._graph import Graph, Unplannable
@@ -127,32 +127,25 @@ class Search:
         graph = copy.deepcopy(self.captured.graph)
         _simplify.simplify(graph)
         self.report.folded = _fold.fold_norms(graph, self.constants)
-        variants = [("", graph)]
-        with contextlib.suppress(Unplannable):
-            variants.append((", channels_last", _fold.channels_last(graph, self.constants)))
-        fused_alone = {f", products in {word}": made for word, made in _products.variants(graph).items()}
-        variants += fused_alone.items()
         graphs = (False, True) if self.cuda and not self.aliases else (False,)
         made = []
-        for suffix, variant in variants:
-            ways = [*_convolutions.variants(variant, self.constants), *_recurrent.variants(variant)]
-            for way, whole in [("", variant), *ways]:
-                prepare, main = _fold.split(whole, self.constants, self.captured.users)
-                plans = {} if way or suffix in fused_alone else {"PyTorch's ops": _program.extern_plan(main)}
-                try:
-                    fused = _planner.plan(main)
-                    if way or suffix in fused_alone or _has_kernels(fused):
-                        plans["fused"] = fused
-                except Unplannable as error:
-                    self.report.rejected["fused" + suffix + way] = str(error)
-                for name, plan in plans.items():
-                    program = _program.build(main, plan, prepare, name)
-                    for graphed in graphs:
-                        full = name + suffix + way + (GRAPHED if graphed else "")
-                        infinities = suffix not in fused_alone and way != _recurrent.OWN
-                        one = Alternative(full, program, main, plan, prepare, graphed, infinities)
-                        one.whole = variant if way == _convolutions.OWN else None
-                        made.append(one)
+        for one in _variants.variants(graph, self.constants):
+            prepare, main = _fold.split(one.graph, self.constants, self.captured.users)
+            alone = bool(one.way or one.products)  # what differs is in kernels, or in calls beside them
+            plans = {} if alone else {"PyTorch's ops": _program.extern_plan(main)}
+            try:
+                fused = _planner.plan(main)
+                if alone or _has_kernels(fused):
+                    plans["fused"] = fused
+            except Unplannable as error:
+                self.report.rejected["fused" + one.suffix] = str(error)
+            for name, plan in plans.items():
+                program = _program.build(main, plan, prepare, name)
+                for graphed in graphs:
+                    full = name + one.suffix + (GRAPHED if graphed else "")
+                    infinities = not one.products and one.way != _recurrent.OWN
+                    made.append(Alternative(full, program, main, plan, prepare, graphed, infinities))
+                    made[-1].whole = one.base if one.way == _convolutions.OWN else None
         if self.cuda and not self.aliases and not self.captured.states:
             made.append(Alternative(MODULE_GRAPHED, None, None, None, None, True))
         return made
@@ -181,13 +174,13 @@ class Search:
         if main is None or program is None:
             tensors = [k for k, leaf in enumerate(captured.leaves) if isinstance(leaf, torch.Tensor)]
             return make(plan=None, prepare=None, constants=[], passed=[], users=tensors, out_spec=None)
-        order = plan_order(main, alternative.prepare, names, captured.users)
+        passed, users = _fold.order(main, alternative.prepare, names, captured.users)
         return make(
             plan=program.plan,
             prepare=program.prepare,
             constants=[names.index(name) for name in (alternative.prepare.inputs if alternative.prepare else {})],
-            passed=[names.index(name) for name in order.passed],
-            users=[captured.users.index(name) for name in order.users],
+            passed=[names.index(name) for name in passed],
+            users=[captured.users.index(name) for name in users],
             out_spec=captured.out_spec,
         )
 
@@ -456,24 +449,6 @@ def _peak(run: Callable[[], object]) -> int:
     before = torch.cuda.memory_allocated()
     run()
     return torch.cuda.max_memory_allocated() - before
-
-
-@dataclass
-class Order:
-    """What a plan takes: parameters as they are, prepared values, the call's tensors."""
-
-    passed: list[str]
-    prepared: list[str]
-    users: list[str]
-
-
-def plan_order(main: Graph, prepare: Graph | None, slots: list[str], users: list) -> Order:
-    prepared = prepare.outputs if prepare is not None else []
-    names = list(main.inputs)
-    own = [name for name in names if name not in slots and name not in users]
-    made = Order([name for name in names if name in slots], own, [name for name in names if name in users])
-    assert len(own) == len(prepared) and [*made.passed, *made.prepared, *made.users] == names
-    return made
 
 
 @dataclass

@@ -172,13 +172,22 @@ class Fast:
         self.kinds = [(t.dtype, t.shape, t.stride(), t.device) for t in self._tensors()]
         self.addresses: list[int] | None = None  # of the slots' tensors, for which all below was made
         self.versions: list[int] = []
+        self.held: list[torch.Tensor] = []  # the constants', so that no other tensor can be where they are
         self.given: list = []  # what the plan takes before the users' tensors
         self.replay: Replay | None = None
         self.again: Callable | None = None  # all of a call that is like the last one, in C
         self.seen: list | None = None  # what that was made for
 
     def __getstate__(self) -> dict:  # a copy makes its own
-        return {**self.__dict__, "replay": None, "addresses": None, "given": [], "again": None, "seen": None}
+        return {
+            **self.__dict__,
+            "replay": None,
+            "addresses": None,
+            "given": [],
+            "held": [],
+            "again": None,
+            "seen": None,
+        }
 
     def _tensors(self) -> list[torch.Tensor]:
         return [table[key] for table, key in self.slots]
@@ -213,6 +222,7 @@ class Fast:
             return None
         if addresses != self.addresses or (self.prepare and self._versions(tensors) != self.versions):
             if [(t.dtype, t.shape, t.stride(), t.device) for t in tensors] != self.kinds:
+                self.addresses, self.held = None, []
                 return None
             self._renew(tensors, addresses)
         values = [leaves[k] for k in self.users]
@@ -271,6 +281,7 @@ class Fast:
             versions, given = self._versions(tensors), [tensors[k] for k in self.passed]
             if self.prepare:
                 given += self.prepare(*(tensors[k] for k in self.constants))
+        self.held = [tensors[k].detach() for k in self.constants]
         self.given = given  # at once: other threads read it
         self.addresses, self.versions = addresses, versions
         if self.graphed:

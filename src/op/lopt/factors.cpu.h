@@ -9,6 +9,7 @@
 static void set_states(const qn_lopt_call *call, qn_lopt_factor *s, uint64_t count, double of_squares)
 {
   float *mean = s->root;
+  if (!s->n) return; /* an empty piece: its state may be NULL */
   memset(mean, 0, s->padded * sizeof *mean);
   for (uint64_t j = 0; j < s->n; j++) mean[j] = qn_lopt_mean_square(s->sums[j] * of_squares, (double)count);
   for (int k = 0; k < 3; k++) {
