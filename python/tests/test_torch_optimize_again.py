@@ -75,8 +75,8 @@ def test_what_has_no_short_way_is_refused(case):
     create = functools.partial(_fast.pylib.qn_fast_plan_create, parts)
     with pytest.raises(ValueError, match="a plan has 2 parts, it must have 17"):
         _fast.pylib.qn_fast_plan_create((1, 2), (), ctypes.byref(function))
-    with pytest.raises(ValueError, match="a plan of 129 arguments, at most 128 have fast calls"):
-        create((0,) * 129, ctypes.byref(function))
+    with pytest.raises(ValueError, match="a plan of 4097 arguments, at most 4096 have fast calls"):
+        create((0,) * 4097, ctypes.byref(function))
     with pytest.raises(RuntimeError, match="argument 1 is a tensor that has no fast calls"):
         create((0, torch.zeros(2, dtype=torch.complex64)), ctypes.byref(function))
     assert _fast.plan((torch.zeros(2, dtype=torch.complex64),), (None,), [0], None) is None
@@ -391,24 +391,25 @@ def test_a_replay_that_fails_goes_the_longer_way(graphed, monkeypatch):
 
 def test_a_region_of_a_compiled_model_takes_the_short_way(monkeypatch):
     """As AOTAutograd calls it, with inputs that stay where they are."""
-    player, model, x = Player(monkeypatch), of(lambda x, y: (torch.tanh(x) * 2, x + y)), randn(4, 6)
-    y = randn(4, 6) + 1
-    graph = _capture.capture(model, (x, y), {}, torch.device("cpu")).graph
+    player, x = Player(monkeypatch), randn(4, 6)
+    weights = [randn(4, 6) for _ in range(300)]
+    model = of(lambda x, *weights: (torch.tanh(x) * 2, x + weights[-1]))
+    graph = _capture.capture(model, (x, *weights), {}, torch.device("cpu")).graph
     region = _backend.Region(graph, None, [])
-    region.run, region.graphable = lambda x, y: [torch.tanh(x) * 2, x + y], True
-    player.plan, player.inputs = region.run, lambda copied: [x, y]
+    region.run, region.graphable = lambda x, *weights: [torch.tanh(x) * 2, x + weights[-1]], True
+    player.plan, player.inputs = region.run, lambda copied: [x, *weights]
     with torch.no_grad():
         for _ in range(_replay.STEADY + 5):
             x.add_(1)
-            given = [x, y]
+            given = [x, *weights]
             made = region(given)
             assert type(made) is list and not given
-            assert all(torch.equal(a, b) for a, b in zip(made, model(x, y)))
+            assert all(torch.equal(a, b) for a, b in zip(made, model(x, *weights)))
         assert player.captures == 2 and region.again is not None  # the last outputs are held while the next are made
         replays = player.replays
         del made
-        assert all(torch.equal(a, b) for a, b in zip(region.again(x, y), model(x, y)))
+        assert all(torch.equal(a, b) for a, b in zip(region.again(x, *weights), model(x, *weights)))
         assert player.replays == replays + 1
-        assert region.again(x, y.clone()) is NotImplemented
+        assert region.again(x, *weights[:-1], weights[-1].clone()) is NotImplemented
         region.close()
         assert region.again is None

@@ -11,14 +11,18 @@
 enum { VALUES, SLOTS, PLACES, CONSTANTS, VERSIONS, MODULES, TRAINING, SWITCHES, ANSWERS };
 enum { USERS = ANSWERS + 1, RUN, GRAPHS, REPLAYS, LOCK, COUNT, DETACH, FINISH, N_PARTS };
 enum { REPLAY, OUTPUTS, STORAGES, HOLDERS, ADDRESSES, COPIES }; /* of a graph */
-enum { MOST_ARGUMENTS = 128, EQUAL = 2 /* Py_EQ */ };
+enum { MOST_ARGUMENTS = 4096, EQUAL = 2 /* Py_EQ */ };
+
+typedef struct remembered {
+  qn_py_array array; /* of type QN_NONE: no tensor */
+  void *last;        /* where the tensor was in the call before, by a graph */
+} remembered;
 
 /* What is remembered of the arguments. */
 typedef struct plan {
   size_t n;
-  qn_device device;           /* of the first tensor */
-  void *last[MOST_ARGUMENTS]; /* where tensors were in the call before, by a graph */
-  qn_py_array arguments[];    /* of type QN_NONE: no tensor */
+  qn_device device; /* of the first tensor */
+  remembered arguments[];
 } plan;
 
 /* One call. */
@@ -107,7 +111,7 @@ static bool is_alike(const qn_tensor *now, const qn_tensor *then)
 static bool fits_argument(visit *v, size_t k)
 {
   qn_py_array now;
-  const qn_py_array *then = &v->plan->arguments[k];
+  const qn_py_array *then = &v->plan->arguments[k].array;
   qn_object *given = v->arguments[k], *was = item(part(v, VALUES), k);
   v->data[k] = NULL;
   if (then->tensor.dtype == QN_NONE)
@@ -176,7 +180,7 @@ static bool may_run(const visit *v, qn_object *graph)
   qn_object *users = part(v, USERS), *addresses = item(graph, ADDRESSES), *storages = item(graph, STORAGES);
   for (size_t k = 0; k < length(users); k++) {
     const size_t at = number(users, k);
-    if (item(addresses, k) == qn_py._Py_NoneStruct ? v->data[at] == v->plan->last[at]
+    if (item(addresses, k) == qn_py._Py_NoneStruct ? v->data[at] == v->plan->arguments[at].last
                                                    : v->data[at] != qn_py.PyLong_AsVoidPtr(item(addresses, k)))
       return false;
   }
@@ -231,7 +235,7 @@ static qn_object *replay(const visit *v)
     if (!done) return NULL;
     qn_py.Py_DecRef(done);
   }
-  for (size_t k = 0; k < v->plan->n; k++) v->plan->last[k] = v->data[k];
+  for (size_t k = 0; k < v->plan->n; k++) v->plan->arguments[k].last = v->data[k];
   return outputs;
 }
 
@@ -312,16 +316,17 @@ qn_status qn_fast_plan_create(void *parts, void *arguments, void **callable)
   qn_try(qn_try_allocate(&made, sizeof *made + n * sizeof *made->arguments, "a fast call"));
   made->n = n;
   made->device = (qn_device){QN_CPU, 0};
-  memset(made->last, 0, sizeof made->last);
   for (size_t k = n; k-- > 0;) {
-    const qn_tensor *t = &made->arguments[k].tensor;
-    if (!remember(item(arguments, k), &made->arguments[k])) {
+    remembered *one = &made->arguments[k];
+    const qn_tensor *t = &one->array.tensor;
+    if (!remember(item(arguments, k), &one->array)) {
       qn_release(made);
       return qn_fail(QN_UNSUPPORTED, "python: argument %zu is a tensor that has no fast calls", k);
     }
+    one->last = NULL;
     if (t->dtype == QN_NONE) continue;
     made->device = t->device;
-    made->last[k] = t->data;
+    one->last = t->data;
   }
   return qn_python_function(&method, made, end, callable);
 }

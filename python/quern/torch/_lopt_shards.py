@@ -99,12 +99,15 @@ class Shards:
 
     def _called(self, _user: Any, _execution: Any, address: int, n: int) -> int:
         try:
-            numbers: Any
             if self._device.type == "cpu":
-                numbers = torch.frombuffer((ctypes.c_double * n).from_address(address), dtype=torch.float64)
+                # A backend's threads may hold what they add after the call, or after one that failed: memory of their
+                # own, which lives as long as they want.
+                told = torch.frombuffer((ctypes.c_double * n).from_address(address), dtype=torch.float64)
+                numbers = told.clone()
+                self.add(numbers)
+                told.copy_(numbers)
             else:
-                numbers = torch.as_tensor(_DeviceNumbers(address, n), device=self._device)
-            self.add(numbers)
+                self.add(torch.as_tensor(_DeviceNumbers(address, n), device=self._device))
         except BaseException as error:  # nothing may pass through the library's frames
             self.error = error
             return _lopt_abi.DRIVER_ERROR
