@@ -7,6 +7,7 @@ import concurrent.futures
 import contextlib
 import math
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ MOST_THREADS = 4
 MOST_BYTES = 1 << 28  # of a kernel's tensors, which a compile allocates; others are compiled by their first call
 
 
-def compile_kernels(plans: list[tuple[Graph, dict | None, dict]]) -> None:
+def compile_kernels(plans: Sequence[tuple[Graph, dict | None, dict]]) -> None:
     """plans: (graph, plan, kernels by name). What does not compile says so when it is called."""
     device = next((graph.device for graph, _, _ in plans), "cpu")
     wanted: dict[tuple, Any] = {}

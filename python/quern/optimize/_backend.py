@@ -15,7 +15,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from .. import _fast
-from . import _capture, _fold, _graph, _planner, _program, _recurrent, _simplify, _timing, _variants, _verify
+from . import _ahead, _capture, _fold, _graph, _planner, _program, _recurrent, _simplify, _timing, _variants, _verify
 from ._graph import Graph, Unplannable
 from ._replay import Replay
 
@@ -109,7 +109,7 @@ class Region:
         yield as_it_is, _program.build(self.graph, _program.extern_plan(self.graph), None, as_it_is).plan
         if self.apart is None:
             return
-        graph, inputs = copy.deepcopy(self.apart), list(self.apart.inputs)
+        graph, inputs, plans = copy.deepcopy(self.apart), list(self.apart.inputs), []
         users = [name for name in inputs if name not in self.weights]
         if self.weights:
             _fold.fold_norms(graph, self.weights)
@@ -124,19 +124,20 @@ class Region:
                     continue
                 program = _program.build(main, plan, prepare, name)
                 made = program.plan if prepare is None else Prepared(program, main, prepare, inputs, users)
+                plans.append((main, plan, program.names))
             except Exception as error:
                 self.why.append(f"{name}: {type(error).__name__}: {error}")
                 continue
             yield name, made
+        _ahead.compile_kernels(plans)
 
-    def _double(self, values: list) -> list[torch.Tensor]:
-        """The outputs that are real numbers, in float64; none where an op does not compute in it, or would draw other
-        random numbers. A gradient that is zero but for rounding is right by them alone."""
-        if self.graph.random:
-            return []
-        wide = [t.double() if t.is_floating_point() else t for t in values]
+    def _double(self, values: list, start: Callable[[], None]) -> list[torch.Tensor]:
+        """The outputs that are real numbers, in float64; none where an op does not compute in it. A gradient that is
+        zero but for rounding is right by them alone."""
+        start()
+        wide = map(_fold.widened, values)
         try:
-            made = _fold.evaluate(self.graph, dict(zip(self.graph.inputs, wide)))
+            made = _fold.evaluate(self.graph, dict(zip(self.graph.inputs, wide)), wide=True)
         except Exception:
             return []
         named = dict(zip(self.graph.wanted(), made))
@@ -174,7 +175,10 @@ class Region:
             return [t.stride() for t in values if isinstance(t, torch.Tensor)]
 
         with torch.no_grad():
-            want, double = fresh(functions[self.chosen]), functools.cache(lambda: self._double(values))
+            want, double = (
+                fresh(functions[self.chosen]),
+                functools.cache(functools.partial(self._double, values, start)),
+            )
             right = {self.chosen: functions[self.chosen]}
             for name, function in functions.items():
                 why = wrong(function, want, double)

@@ -10,6 +10,7 @@ from collections.abc import Container
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils import _pytree as pytree
 
 from . import _graph, runtime
 from ._graph import Graph, Meta, Node, Ref, Unplannable
@@ -20,20 +21,32 @@ CREATE = ("aten.full.default", "aten.scalar_tensor.default", "aten.arange.start_
 INSTEAD = {"aten.native_group_norm.default": runtime.group_norm}  # functions that take the place of PyTorch's ops
 
 
-def evaluate(graph: Graph, values: dict, seen=lambda node, value, run: None) -> list:
-    """The graph's wanted values, from its inputs' values by name. seen: of each node, with what computes it again."""
+def evaluate(graph: Graph, values: dict, seen=lambda node, value, run: None, wide: bool = False) -> list:
+    """The graph's wanted values, from its inputs' values by name. seen: of each node, with what computes it again.
+    wide: the values are in float64, and what draws random numbers works in the graph's own types, so that it draws the
+    graph's numbers."""
     values = dict(values)
 
     def look(ref: Ref):
         value = values[ref.name]
         return value if ref.index is None else value[ref.index]
 
+    def narrow(ref: Ref):
+        return look(ref).to(_graph.WORDS[graph.meta(ref).dtype])
+
     for node in graph.nodes:
-        args, kwargs = _graph.replace(node.args, look), _graph.replace(node.kwargs, look)
+        of = narrow if wide and node.random else look
+        args, kwargs = _graph.replace(node.args, of), _graph.replace(node.kwargs, of)
         run = functools.partial(INSTEAD.get(node.op) or _graph.target(node.op), *args, **kwargs)
-        values[node.name] = value = run()
+        value = run()
+        values[node.name] = value = pytree.tree_map(widened, value) if wide and node.random else value
         seen(node, value, run)
     return [look(ref) for ref in graph.wanted()]
+
+
+def widened(value):
+    """In float64, if it is a tensor of real numbers."""
+    return value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
 
 
 def repropagate(graph: Graph) -> None:
